@@ -1,0 +1,87 @@
+// stepcast collective: a predicted nccl-tests table, each size simulated in a process of its own.
+#include <fmt/format.h>
+
+#include "base/error.hpp"
+#include "base/version.hpp"
+#include "cli/commands.hpp"
+#include "cli/output_file.hpp"
+#include "engine/engine.hpp"
+#include "engine/isolate.hpp"
+#include "report/report.hpp"
+#include "result/metrics.hpp"
+
+namespace stepcast {
+namespace {
+
+CollectiveRow simulate_size(std::int64_t bytes, const CollectiveOptions& options,
+                            const Cluster& cluster) {
+  Program program;
+  program.collectives.push_back({bytes, {}});
+  program.segments.push_back({1, {Launch{0}, Wait{0}}});
+  const Job job = make_job(std::move(program), options.settings, cluster);
+  const Timeline timeline = options.engine == EngineKind::analytic ? simulate_analytically(job)
+                                                                   : simulate_with_simgrid(job);
+  const std::vector<Seconds>& end = timeline.collectives.front().end;
+  const Seconds time =
+      *std::max_element(end.begin(), end.end()) - timeline.collectives.front().start;
+  const std::vector<Bytes> sent = sent_bytes_per_rank(job);
+
+  const LoweredCollective& lowered = job.collective(0);
+  CollectiveRow row;
+  row.bytes = bytes;
+  row.ranks = cluster.ranks();
+  row.algorithm = lowered.algorithm;
+  row.protocol = lowered.protocol;
+  row.channels = lowered.channels;
+  row.chunk_bytes = lowered.chunk.value();
+  row.time_s = time.value();
+  // An empty buffer on links without overhead takes no time at all; it has no bandwidth.
+  row.algbw_Bps = row.time_s > 0.0 ? (lowered.bytes / time).value() : 0.0;
+  row.busbw_Bps = row.algbw_Bps * all_reduce_bus_factor(cluster.ranks());
+  row.sent_bytes_per_rank = std::max_element(sent.begin(), sent.end())->value();
+  row.basis = to_string(lowered.basis);
+  return row;
+}
+
+}  // namespace
+
+int collective_command(const CollectiveOptions& options) {
+  const JsonDocument platform_file = JsonDocument::read_file(options.platform);
+  const Platform platform = read_platform(platform_file.root());
+  std::optional<Calibration> calibration;
+  std::vector<std::string> inputs = {options.platform};
+  if (options.calibration) {
+    calibration = read_calibration(JsonDocument::read_file(*options.calibration).root());
+    inputs.push_back(*options.calibration);
+  }
+  if (options.gpus > platform.total_gpus())
+    throw InputError(
+        "--gpus",
+        fmt::format("must be a whole number in [2, {}] ({} nodes of {} GPUs in {}), got {}",
+                    platform.total_gpus(), platform.nodes, platform.gpus_per_node, options.platform,
+                    options.gpus));
+  std::optional<OutputFile> json;
+  if (options.json) json.emplace("--json", *options.json, inputs);
+
+  const Cluster cluster(platform, calibration ? &*calibration : nullptr, options.gpus, "--gpus");
+  const std::vector<Outcome> outcomes =
+      run_isolated(options.bytes.size(), options.jobs, [&](std::size_t i) {
+        return collective_row_json(simulate_size(options.bytes[i], options, cluster));
+      });
+  std::vector<std::string> rows;
+  std::vector<JsonDocument> documents;
+  for (const Outcome& outcome : outcomes) {
+    if (outcome.kind == Outcome::Kind::input_error) throw InputError(outcome.text);
+    if (outcome.kind == Outcome::Kind::failed) throw SimulationError(outcome.text);
+    rows.push_back(outcome.text);
+    documents.push_back(JsonDocument::parse(outcome.text, "row"));
+  }
+  const char* engine = options.engine == EngineKind::analytic ? "analytic" : "simgrid";
+  if (json) json->write(collective_json(platform.name, options.operation, engine, rows));
+  if (!json || !json->is_stdout())
+    fmt::print("# stepcast {}: {} of {} ranks on {}, {} engine\n{}", version, options.operation,
+               options.gpus, platform.name, engine, collective_table(documents));
+  return 0;
+}
+
+}  // namespace stepcast

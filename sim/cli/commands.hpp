@@ -1,0 +1,15 @@
+// One function per command; each returns the exit code.
+#pragma once
+
+#include "cli/options.hpp"
+
+namespace stepcast {
+
+int run_command(const RunOptions& options);
+int collective_command(const CollectiveOptions& options);
+int list_command(const ListOptions& options);
+
+/// The text of help.md: all of it, or the part on one command.
+std::string help(const std::string& command = {});
+
+}  // namespace stepcast

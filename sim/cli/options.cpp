@@ -1,0 +1,192 @@
+// The only file that includes Boost.Program_options.
+#include "cli/options.hpp"
+
+#include <charconv>
+#include <thread>
+
+#include <boost/program_options.hpp>
+#include <fmt/format.h>
+
+#include "base/error.hpp"
+#include "base/text.hpp"
+
+namespace stepcast {
+namespace {
+
+namespace po = boost::program_options;
+
+std::string option_name(const std::string& name) { return "--" + name; }
+
+/// Parses strictly: no abbreviations, no option twice but those that collect, no stray words.
+po::variables_map parse(const po::options_description& options,
+                        const po::positional_options_description& positional,
+                        const std::vector<std::string>& arguments) {
+  po::variables_map values;
+  try {
+    po::store(
+        po::command_line_parser(arguments)
+            .options(options)
+            .positional(positional)
+            .style(po::command_line_style::unix_style & ~po::command_line_style::allow_guessing)
+            .run(),
+        values);
+    po::notify(values);
+  } catch (const po::unknown_option& error) {
+    std::vector<std::string> known;
+    for (const auto& option : options.options())
+      if (positional.max_total_count() == 0 ||
+          positional.name_for_position(0) != option->long_name())
+        known.push_back(option_name(option->long_name()));
+    throw InputError(error.get_option_name(),
+                     "unknown option" + suggest(error.get_option_name(), known));
+  } catch (const po::too_many_positional_options_error&) {
+    throw InputError("command line", "too many words that are not options");
+  } catch (const po::error& error) {
+    throw InputError("command line", error.what());
+  }
+  return values;
+}
+
+std::optional<std::string> text_of(const po::variables_map& values, const std::string& name) {
+  if (values.count(name) == 0) return std::nullopt;
+  return values[name].as<std::string>();
+}
+
+std::string required(const po::variables_map& values, const std::string& name) {
+  const auto text = text_of(values, name);
+  if (!text || text->empty()) throw InputError(option_name(name), "must be given");
+  return *text;
+}
+
+int whole_number(const std::string& name, const std::string& text, int min, int max) {
+  int number = 0;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || rest != text.data() + text.size() || number < min || number > max)
+    throw InputError(option_name(name),
+                     fmt::format("must be a whole number in [{}, {}], got {}", min, max, text));
+  return number;
+}
+
+std::int64_t byte_count(const std::string& name, const std::string& text, const char* also = "") {
+  const auto bytes = parse_bytes(text);
+  if (!bytes)
+    throw InputError(
+        option_name(name),
+        fmt::format("must be a size such as 64KiB, 25MiB or 1000000{}, got {}", also, text));
+  return *bytes;
+}
+
+EngineKind engine_of(const std::string& text) {
+  if (text == "auto") return EngineKind::automatic;
+  if (text == "simgrid") return EngineKind::simgrid;
+  if (text == "analytic") return EngineKind::analytic;
+  throw InputError("--engine", fmt::format("unknown \"{}\"{}", text,
+                                           suggest(text, {"auto", "simgrid", "analytic"})));
+}
+
+int jobs_of(const po::variables_map& values) {
+  const auto text = text_of(values, "jobs");
+  if (text) return whole_number("jobs", *text, 1, 4096);
+  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+}
+
+}  // namespace
+
+RunOptions parse_run(const std::vector<std::string>& arguments) {
+  po::options_description options;
+  options.add_options()("help,h", "")("output,o", po::value<std::string>(), "")(
+      "json", po::value<std::string>(), "")("csv", po::value<std::string>(), "")(
+      "trace", po::value<std::string>(), "")("trace-ranks", po::value<std::string>(), "")(
+      "set", po::value<std::vector<std::string>>()->composing(), "")(
+      "engine", po::value<std::string>()->default_value("auto"), "")(
+      "jobs", po::value<std::string>(), "")("scenario", po::value<std::vector<std::string>>(), "");
+  po::positional_options_description positional;
+  positional.add("scenario", -1);
+  const po::variables_map values = parse(options, positional, arguments);
+
+  RunOptions run;
+  run.help = values.count("help") > 0;
+  if (run.help) return run;
+  if (values.count("scenario") > 0)
+    run.scenarios = values["scenario"].as<std::vector<std::string>>();
+  if (run.scenarios.empty())
+    throw InputError("stepcast run", "name a scenario file, such as scenarios/quickstart.json");
+  if (values.count("output") > 0 && values.count("json") > 0)
+    throw InputError("--json", "is the same as -o; give one of them");
+  run.json = text_of(values, values.count("output") > 0 ? "output" : "json");
+  run.csv = text_of(values, "csv");
+  run.trace = text_of(values, "trace");
+  constexpr int shown_ranks = 4;
+  run.trace_ranks = values.count("trace-ranks") > 0
+                        ? whole_number("trace-ranks", *text_of(values, "trace-ranks"), 1, 100'000)
+                        : shown_ranks;
+  if (values.count("set") > 0) run.sets = values["set"].as<std::vector<std::string>>();
+  run.engine = engine_of(values["engine"].as<std::string>());
+  run.jobs = jobs_of(values);
+  if (run.scenarios.size() > 1 && (run.json || run.csv || run.trace))
+    throw InputError("command line", "an output file can be written for one scenario at a time");
+  return run;
+}
+
+CollectiveOptions parse_collective(const std::vector<std::string>& arguments) {
+  po::options_description options;
+  options.add_options()("help,h", "")("platform", po::value<std::string>(), "")(
+      "calibration", po::value<std::string>(), "")(
+      "op", po::value<std::string>()->default_value("all_reduce"), "")(
+      "gpus", po::value<std::string>(), "")("bytes", po::value<std::string>(), "")(
+      "algorithm", po::value<std::string>()->default_value("auto"), "")(
+      "protocol", po::value<std::string>()->default_value("auto"), "")(
+      "channels", po::value<std::string>()->default_value("auto"), "")(
+      "chunk-bytes", po::value<std::string>()->default_value("auto"), "")(
+      "engine", po::value<std::string>()->default_value("auto"), "")(
+      "jobs", po::value<std::string>(), "")("json", po::value<std::string>(), "");
+  const po::variables_map values = parse(options, {}, arguments);
+
+  CollectiveOptions collective;
+  collective.help = values.count("help") > 0;
+  if (collective.help) return collective;
+  collective.platform = required(values, "platform");
+  collective.calibration = text_of(values, "calibration");
+  collective.operation = values["op"].as<std::string>();
+  if (collective.operation != "all_reduce")
+    throw InputError("--op", fmt::format("unknown \"{}\"{}", collective.operation,
+                                         suggest(collective.operation, {"all_reduce"})));
+  collective.gpus = whole_number("gpus", required(values, "gpus"), 2, 1 << 20);
+  for (const std::string& size : split(required(values, "bytes"), ','))
+    collective.bytes.push_back(byte_count("bytes", size));
+  const auto choose = [&](const char* name, auto& choice, auto read) {
+    choice.origin = option_name(name);
+    const std::string text = values[name].as<std::string>();
+    if (text != "auto") choice.value = read(text);
+  };
+  const auto word = [](const std::string& text) { return text; };
+  CollectiveSettings& settings = collective.settings;
+  choose("algorithm", settings.algorithm, word);
+  choose("protocol", settings.protocol, word);
+  choose("channels", settings.channels,
+         [](const std::string& text) { return whole_number("channels", text, 1, 64); });
+  choose("chunk-bytes", settings.chunk_bytes, [](const std::string& text) {
+    if (text == "max") return infinite_chunk;
+    const std::int64_t bytes = byte_count("chunk-bytes", text, ", auto or max");
+    if (bytes < 1) throw InputError("--chunk-bytes", "must be at least 1, got 0");
+    return bytes;
+  });
+  collective.engine = engine_of(values["engine"].as<std::string>());
+  collective.jobs = jobs_of(values);
+  collective.json = text_of(values, "json");
+  return collective;
+}
+
+ListOptions parse_list(const std::vector<std::string>& arguments) {
+  po::options_description options;
+  options.add_options()("help,h", "")("what", po::value<std::string>(), "");
+  po::positional_options_description positional;
+  positional.add("what", 1);
+  const po::variables_map values = parse(options, positional, arguments);
+  ListOptions list;
+  list.help = values.count("help") > 0;
+  list.what = text_of(values, "what").value_or("");
+  return list;
+}
+
+}  // namespace stepcast

@@ -1,0 +1,48 @@
+// What the command line says, as values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "input/scenario.hpp"
+
+namespace stepcast {
+
+enum class EngineKind { automatic, simgrid, analytic };
+
+struct RunOptions {
+  bool help = false;
+  std::vector<std::string> scenarios;
+  std::optional<std::string> json, csv, trace;  ///< output paths; "-" is stdout
+  std::vector<std::string> sets;
+  EngineKind engine = EngineKind::automatic;
+  int jobs = 1;
+  int trace_ranks = 0;
+};
+
+struct CollectiveOptions {
+  bool help = false;
+  std::string platform;
+  std::optional<std::string> calibration;
+  std::string operation;
+  int gpus = 0;
+  std::vector<std::int64_t> bytes;
+  CollectiveSettings settings;
+  EngineKind engine = EngineKind::automatic;
+  int jobs = 1;
+  std::optional<std::string> json;
+};
+
+struct ListOptions {
+  bool help = false;
+  std::string what;
+};
+
+/// `arguments` are those behind the command's name. Throw InputError.
+[[nodiscard]] RunOptions parse_run(const std::vector<std::string>& arguments);
+[[nodiscard]] CollectiveOptions parse_collective(const std::vector<std::string>& arguments);
+[[nodiscard]] ListOptions parse_list(const std::vector<std::string>& arguments);
+
+}  // namespace stepcast

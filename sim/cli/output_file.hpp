@@ -1,0 +1,29 @@
+// Files that appear whole or not at all.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace stepcast {
+
+/// An output path, tried when it is made, so that a path that cannot be written is found before the
+/// simulation and not after it. "-" is stdout.
+class OutputFile {
+ public:
+  /// `option` is what errors name. Throws InputError when the path cannot be written, or is one of
+  /// the `inputs`, which would be lost.
+  OutputFile(std::string option, std::string path, const std::vector<std::string>& inputs);
+  /// Puts the text in place under a temporary name, then renames it.
+  void write(const std::string& text) const;
+  [[nodiscard]] bool is_stdout() const { return path_ == "-"; }
+
+ private:
+  [[nodiscard]] std::string temporary_path() const;
+
+  std::string option_;
+  std::filesystem::path path_;
+};
+
+}  // namespace stepcast

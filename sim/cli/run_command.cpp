@@ -1,0 +1,113 @@
+// stepcast run: each point of a scenario simulated in a process of its own, then one result.
+#include <set>
+
+#include <fmt/format.h>
+
+#include "base/error.hpp"
+#include "cli/commands.hpp"
+#include "cli/output_file.hpp"
+#include "engine/engine.hpp"
+#include "engine/isolate.hpp"
+#include "report/report.hpp"
+#include "result/metrics.hpp"
+
+namespace stepcast {
+namespace {
+
+struct Outputs {
+  std::optional<OutputFile> json, csv, trace;
+  [[nodiscard]] bool use_stdout() const {
+    for (const auto* file : {&json, &csv, &trace})
+      if (*file && (*file)->is_stdout()) return true;
+    return false;
+  }
+};
+
+Outputs open_outputs(const RunOptions& options, const Study& study) {
+  std::vector<std::string> inputs = {study.scenario.path};
+  for (const auto& [key, file] : study.files) inputs.push_back(file.path);
+  Outputs outputs;
+  if (options.json) outputs.json.emplace("-o", *options.json, inputs);
+  if (options.csv) outputs.csv.emplace("--csv", *options.csv, inputs);
+  if (options.trace) outputs.trace.emplace("--trace", *options.trace, inputs);
+  return outputs;
+}
+
+/// In the child: the point's JSON on the first line, then its trace events, one a line.
+std::string simulate_point(const Study& study, std::size_t index, const RunOptions& options) {
+  const Point& point = study.points[index];
+  const Job job = job_of(point);
+  const bool analytic = options.engine == EngineKind::analytic;
+  const Timeline timeline = analytic ? simulate_analytically(job) : simulate_with_simgrid(job);
+  std::string answer =
+      point_json(point, summarize(point, job, timeline), analytic ? "analytic" : "simgrid");
+  if (options.trace)
+    for (const std::string& event :
+         chrome_trace_events(job, timeline, index, point_name(point), options.trace_ranks))
+      answer += "\n" + event;
+  return answer;
+}
+
+/// Says once for each calibration that it is of other machines.
+void warn_of_foreign_calibrations(const Study& study) {
+  std::set<std::string> warnings;
+  for (const Point& point : study.points)
+    if (point.calibration != nullptr && point.calibration->platform != point.platform->name)
+      warnings.insert(fmt::format(
+          "the calibration \"{}\" was measured on {}, not on {}: communication is extrapolated",
+          point.calibration->name, point.calibration->platform, point.platform->name));
+  for (const std::string& warning : warnings)
+    fmt::print(stderr, "stepcast: warning: {}\n", warning);
+}
+
+void run_scenario(const std::string& path, const RunOptions& options) {
+  const Study study = load_study(path, options.sets);
+  const Outputs outputs = open_outputs(options, study);
+  const std::vector<Outcome> outcomes =
+      run_isolated(study.points.size(), options.jobs,
+                   [&](std::size_t index) { return simulate_point(study, index, options); });
+
+  std::vector<std::string> points;
+  std::vector<std::string> events;
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    const Outcome& outcome = outcomes[i];
+    if (outcome.kind == Outcome::Kind::input_error) throw InputError(outcome.text);
+    if (outcome.kind == Outcome::Kind::failed)
+      throw SimulationError(
+          fmt::format("{}: {}: {}", path, point_name(study.points[i]), outcome.text));
+    std::size_t begin = 0;
+    for (std::size_t end = 0; end != std::string::npos; begin = end + 1) {
+      end = outcome.text.find('\n', begin);
+      (begin == 0 ? points : events).push_back(outcome.text.substr(begin, end - begin));
+    }
+  }
+
+  warn_of_foreign_calibrations(study);
+  std::vector<JsonDocument> documents;
+  for (const std::string& point : points) documents.push_back(JsonDocument::parse(point, "point"));
+  if (outputs.json) outputs.json->write(result_json(study, points));
+  if (outputs.csv) outputs.csv->write(result_csv(documents));
+  if (outputs.trace) outputs.trace->write(chrome_trace(events));
+  if (!outputs.use_stdout()) {
+    const auto name_of = [&](const char* file) {
+      return study.files.at(file).document.root().at("name").string();
+    };
+    fmt::print("{}\n{} on {}, {}\n\n{}\n{}", study.scenario.document.root().at("question").string(),
+               name_of("model"), name_of("platform"),
+               study.files.contains("calibration") ? "calibrated with " + name_of("calibration")
+                                                   : "not calibrated",
+               result_table(documents), result_notes(documents));
+  }
+}
+
+}  // namespace
+
+int run_command(const RunOptions& options) {
+  for (const std::string& scenario : options.scenarios) {
+    if (&scenario != &options.scenarios.front()) fmt::print("\n");
+    run_scenario(scenario, options);
+  }
+  return 0;
+}
+
+}  // namespace stepcast

@@ -1,0 +1,88 @@
+// Ring AllReduce: n-1 steps of reduce-scatter, then n-1 steps of all-gather, on each channel.
+//
+// Each rank sends 2(n-1)/n S bytes, the least any AllReduce can, and with equal links and one piece
+// per block it takes 2(n-1) (alpha + S/(nB)) (Patarasuk & Yuan, JPDC 69(2), 2009).
+#include <algorithm>
+#include <cmath>
+
+#include "collective/algorithms.hpp"
+
+namespace stepcast {
+namespace {
+
+/// A block is what a rank owns after reduce-scatter: S / (channels * n).
+Bytes block_of(const CollectiveSpec& spec) {
+  return spec.bytes /
+         (static_cast<double>(spec.rings.front().size()) * static_cast<double>(spec.rings.size()));
+}
+
+double pieces_per_block(const CollectiveSpec& spec) {
+  return std::max(1.0, std::ceil(block_of(spec) / spec.largest_chunk));
+}
+
+/// Pieces of `largest_chunk`, of which the last takes what is left.
+std::vector<Bytes> cut_block(const CollectiveSpec& spec) {
+  const double pieces = pieces_per_block(spec);
+  std::vector<Bytes> sizes(static_cast<std::size_t>(pieces), spec.largest_chunk);
+  sizes.back() = block_of(spec) - spec.largest_chunk * (pieces - 1.0);
+  return sizes;
+}
+
+double count_ring_transfers(const CollectiveSpec& spec) {
+  const double n = static_cast<double>(spec.rings.front().size());
+  return static_cast<double>(spec.rings.size()) * 2.0 * (n - 1.0) * n * pieces_per_block(spec);
+}
+
+Schedule ring(const CollectiveSpec& spec) {
+  const int n = static_cast<int>(spec.rings.front().size());
+  const int channels = static_cast<int>(spec.rings.size());
+  const std::vector<Bytes> sizes = cut_block(spec);
+  const int pieces = static_cast<int>(sizes.size());
+
+  Schedule schedule;
+  schedule.ranks = n;
+  for (int channel = 0; channel < channels; ++channel) {
+    const std::vector<int>& order = spec.rings[static_cast<std::size_t>(channel)];
+    for (int place = 0; place < n; ++place) {
+      schedule.connections.push_back({order[static_cast<std::size_t>(place)],
+                                      order[static_cast<std::size_t>((place + 1) % n)], channel});
+      schedule.chunk_bytes.insert(schedule.chunk_bytes.end(), sizes.begin(), sizes.end());
+    }
+  }
+
+  const auto count = static_cast<std::size_t>(count_ring_transfers(spec));
+  schedule.transfers.reserve(count);
+  schedule.dependencies.reserve(count);
+  schedule.dependencies_begin.reserve(count + 1);
+  const int per_step = n * pieces;
+  for (int channel = 0; channel < channels; ++channel) {
+    for (int step = 0; step < 2 * (n - 1); ++step) {
+      const int step_begin = static_cast<int>(schedule.transfers.size());
+      for (int place = 0; place < n; ++place) {
+        const int block = ((place - step) % n + n) % n;
+        for (int piece = 0; piece < pieces; ++piece) {
+          schedule.dependencies_begin.push_back(static_cast<int>(schedule.dependencies.size()));
+          // A rank forwards what its predecessor sent it one step earlier.
+          if (step > 0)
+            schedule.dependencies.push_back(step_begin - per_step + (place - 1 + n) % n * pieces +
+                                            piece);
+          schedule.transfers.push_back({.connection = channel * n + place,
+                                        .chunk = (channel * n + block) * pieces + piece,
+                                        .reduce = step < n - 1});
+        }
+      }
+    }
+  }
+  schedule.dependencies_begin.push_back(static_cast<int>(schedule.dependencies.size()));
+  return schedule;
+}
+
+const bool registered = all_reduce_algorithms().add(
+    "ring", {.generate = ring,
+             .count_transfers = count_ring_transfers,
+             .bytes_per_rank = "2(n-1)/n S",
+             .steps = "2(n-1)",
+             .when = "large messages: every link carries the same, and no algorithm sends less"});
+
+}  // namespace
+}  // namespace stepcast

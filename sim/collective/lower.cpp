@@ -1,0 +1,169 @@
+#include "collective/lower.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/error.hpp"
+#include "base/text.hpp"
+#include "collective/algorithms.hpp"
+
+namespace stepcast {
+namespace {
+
+constexpr double most_transfers = 2e8;  // about 5 GB of schedule
+
+/// The protocols this machine has figures for. Without a calibration there is one, at nominal cost.
+std::vector<ProtocolFigures> protocols_of(const Cluster& cluster) {
+  if (cluster.calibration() != nullptr) return cluster.calibration()->protocols;
+  ProtocolFigures nominal;
+  nominal.name = "Simple";
+  nominal.alpha_intra_node = cluster.platform().intra_node.alpha;
+  if (cluster.platform().nics) nominal.alpha_inter_node = cluster.platform().nics->figures.alpha;
+  return {nominal};
+}
+
+ProtocolFigures find_protocol(const std::vector<ProtocolFigures>& protocols,
+                              const Choice<std::string>& wanted) {
+  std::vector<std::string> known;
+  for (const ProtocolFigures& protocol : protocols) {
+    if (protocol.name == *wanted.value) return protocol;
+    known.push_back(protocol.name);
+  }
+  throw InputError(wanted.origin, fmt::format("no figures for \"{}\"{}", *wanted.value,
+                                              suggest(*wanted.value, known)));
+}
+
+/// Time of a ring whose slowest hop never waits: launch + 2(n-1) (alpha + chunk / rate),
+/// docs/model.md §3.
+Seconds ring_estimate(const ProtocolFigures& protocol, Bytes bytes, const Cluster& cluster,
+                      std::size_t channels) {
+  const double n = cluster.ranks();
+  const Bytes block = bytes / (n * static_cast<double>(channels) * protocol.efficiency);
+  Seconds slowest_hop;
+  if (cluster.gpus_used(0) > 1)
+    slowest_hop =
+        std::max(slowest_hop, protocol.alpha_intra_node + block / cluster.intra_node_bandwidth());
+  if (cluster.nodes() > 1) {
+    const double nics = cluster.platform().nics->count;
+    const double per_nic = std::max(1.0, static_cast<double>(channels) / nics);
+    slowest_hop = std::max(
+        slowest_hop, protocol.alpha_inter_node + block * per_nic / cluster.inter_node_bandwidth());
+  }
+  return protocol.launch + 2.0 * (n - 1.0) * slowest_hop;
+}
+
+ProtocolFigures choose_protocol(const CollectiveSettings& settings, Bytes bytes,
+                                const Cluster& cluster, std::size_t channels) {
+  const std::vector<ProtocolFigures> protocols = protocols_of(cluster);
+  if (settings.protocol.value) return find_protocol(protocols, settings.protocol);
+  return *std::min_element(protocols.begin(), protocols.end(), [&](const auto& a, const auto& b) {
+    return ring_estimate(a, bytes, cluster, channels) < ring_estimate(b, bytes, cluster, channels);
+  });
+}
+
+Basis basis_of(const ProtocolFigures& protocol, Bytes bytes, const Cluster& cluster) {
+  if (cluster.calibration() == nullptr) return Basis::mechanism;
+  const bool same_machine = cluster.calibration()->platform == cluster.platform().name;
+  const bool inside =
+      same_machine && protocol.bytes.holds(static_cast<std::int64_t>(bytes.value())) &&
+      protocol.ranks.holds(cluster.ranks()) && protocol.nodes.holds(cluster.nodes());
+  return inside ? Basis::interpolated : Basis::extrapolated;
+}
+
+/// The route of each connection: the hop of its channel's ring that starts at the sender.
+std::vector<Route> routes_of(const Schedule& schedule, const std::vector<Ring>& rings) {
+  std::vector<std::vector<const Route*>> hop_from(rings.size());  // [channel][rank]
+  for (std::size_t channel = 0; channel < rings.size(); ++channel) {
+    hop_from[channel].resize(static_cast<std::size_t>(schedule.ranks));
+    for (std::size_t i = 0; i < rings[channel].hops.size(); ++i)
+      hop_from[channel][static_cast<std::size_t>(rings[channel].ranks[i])] =
+          &rings[channel].hops[i];
+  }
+  std::vector<Route> routes;
+  routes.reserve(schedule.connections.size());
+  for (const Connection& connection : schedule.connections)
+    routes.push_back(*hop_from[static_cast<std::size_t>(connection.channel) % rings.size()]
+                              [static_cast<std::size_t>(connection.src)]);
+  return routes;
+}
+
+}  // namespace
+
+std::string to_string(Basis basis) {
+  switch (basis) {
+    case Basis::mechanism: return "mechanism";
+    case Basis::interpolated: return "interpolated";
+    case Basis::extrapolated: return "extrapolated";
+  }
+  return {};
+}
+
+LoweredCollective lower_all_reduce(Bytes bytes, const CollectiveSettings& settings,
+                                   const Cluster& cluster, const std::vector<Ring>& rings) {
+  LoweredCollective lowered;
+  lowered.bytes = bytes;
+  lowered.algorithm = settings.algorithm.value.value_or("ring");
+  const AllReduceAlgorithm* algorithm = all_reduce_algorithms().find(lowered.algorithm);
+  if (algorithm == nullptr)
+    throw InputError(settings.algorithm.origin,
+                     fmt::format("unknown \"{}\"{}", lowered.algorithm,
+                                 suggest(lowered.algorithm, all_reduce_algorithms().names())));
+
+  // One channel for each ring of the machine; more share its links, fewer leave some idle.
+  lowered.channels = settings.channels.value.value_or(static_cast<int>(rings.size()));
+  const auto channels = static_cast<std::size_t>(lowered.channels);
+  const ProtocolFigures protocol = choose_protocol(settings, bytes, cluster, channels);
+  lowered.protocol = protocol.name;
+  lowered.basis = basis_of(protocol, bytes, cluster);
+  lowered.worst_residual = protocol.worst_residual;
+  lowered.wire_bytes_per_byte = 1.0 / protocol.efficiency;
+
+  CollectiveSpec spec{
+      .bytes = bytes,
+      .largest_chunk =
+          Bytes{static_cast<double>(settings.chunk_bytes.value.value_or(infinite_chunk))},
+      .rings = {}};
+  for (std::size_t channel = 0; channel < channels; ++channel)
+    spec.rings.push_back(rings[channel % rings.size()].ranks);
+  if (const double transfers = algorithm->count_transfers(spec); transfers > most_transfers)
+    throw InputError(settings.chunk_bytes.origin,
+                     fmt::format("{} cuts {} into {:.3g} transfers; at most {:.0e} are simulated",
+                                 *settings.chunk_bytes.value, format_bytes(bytes.value()),
+                                 transfers, most_transfers));
+  lowered.schedule = algorithm->generate(spec);
+  if (!lowered.schedule.chunk_bytes.empty())
+    lowered.chunk =
+        *std::max_element(lowered.schedule.chunk_bytes.begin(), lowered.schedule.chunk_bytes.end());
+  lowered.routes = routes_of(lowered.schedule, rings);
+  for (const Route& route : lowered.routes)
+    lowered.alpha.push_back(route.inter_node ? protocol.alpha_inter_node
+                                             : protocol.alpha_intra_node);
+  if (!lowered.schedule.transfers.empty()) lowered.launch = protocol.launch;
+  return lowered;
+}
+
+std::vector<int> connections_per_link(const LoweredCollective& collective, std::size_t links) {
+  std::vector<int> connections(links, 0);
+  for (const Route& route : collective.routes)
+    for (const int link : route.links) ++connections[static_cast<std::size_t>(link)];
+  return connections;
+}
+
+std::vector<BytesPerSecond> even_share_rates(const LoweredCollective& collective,
+                                             const std::vector<BytesPerSecond>& bandwidths) {
+  const std::vector<int> sharing = connections_per_link(collective, bandwidths.size());
+  std::vector<BytesPerSecond> rates;
+  rates.reserve(collective.routes.size());
+  for (const Route& route : collective.routes) {
+    BytesPerSecond rate{std::numeric_limits<double>::infinity()};
+    for (const int link : route.links) {
+      const auto index = static_cast<std::size_t>(link);
+      rate = std::min(rate, bandwidths[index] / static_cast<double>(sharing[index]));
+    }
+    rates.push_back(rate);
+  }
+  return rates;
+}
+
+}  // namespace stepcast

@@ -1,0 +1,55 @@
+// From "AllReduce S bytes" to transfers on links: which algorithm, protocol, channels and chunk,
+// and the schedule with its routes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/units.hpp"
+#include "collective/cluster.hpp"
+#include "collective/rings.hpp"
+#include "collective/schedule.hpp"
+#include "input/scenario.hpp"
+
+namespace stepcast {
+
+/// Where a number comes from.
+enum class Basis {
+  mechanism,     ///< nominal figures of the platform, nothing measured
+  interpolated,  ///< measured figures, inside the range they were fitted on
+  extrapolated,  ///< measured figures, outside that range
+};
+[[nodiscard]] std::string to_string(Basis basis);
+
+struct LoweredCollective {
+  Bytes bytes;
+  std::string algorithm;
+  std::string protocol;
+  int channels = 1;
+  Bytes chunk;  ///< the largest piece
+  Basis basis = Basis::mechanism;
+  double worst_residual = 0.0;  ///< of the fit behind the figures, relative
+  Seconds launch;               ///< from the last rank's arrival to the first transfers
+  Schedule schedule;
+  // For each connection of the schedule:
+  std::vector<Route> routes;
+  std::vector<Seconds> alpha;  ///< overhead of each transfer, during which the connection is busy
+  double wire_bytes_per_byte = 1.0;  ///< the protocol's flags
+};
+
+/// `job_bandwidths` of the cluster and figures of its calibration. Throws InputError for an unknown
+/// algorithm or protocol, or a chunk so small that the schedule would not fit in memory.
+[[nodiscard]] LoweredCollective lower_all_reduce(Bytes bytes, const CollectiveSettings& settings,
+                                                 const Cluster& cluster,
+                                                 const std::vector<Ring>& rings);
+
+/// How many connections pass each link.
+[[nodiscard]] std::vector<int> connections_per_link(const LoweredCollective& collective,
+                                                    std::size_t links);
+
+/// The rate of each connection when all connections of a link share it evenly.
+[[nodiscard]] std::vector<BytesPerSecond> even_share_rates(
+    const LoweredCollective& collective, const std::vector<BytesPerSecond>& bandwidths);
+
+}  // namespace stepcast

@@ -1,0 +1,240 @@
+#include "collective/rings.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "base/error.hpp"
+
+namespace stepcast {
+namespace {
+
+/// A way through all used GPUs of a node; lanes[i] leaves gpus[i].
+struct Path {
+  std::vector<int> gpus;
+  std::vector<Lane> lanes;
+};
+
+/// Backtracking search for one path or cycle per channel through GPUs 0..gpus-1, such that no link
+/// serves more than `shares` channels. Deterministic: lower GPUs and lanes first.
+class PathSearch {
+ public:
+  PathSearch(const NodeGraph& graph, int gpus, int shares)
+      : graph_(graph), gpus_(gpus), shares_(shares), use_(graph.link_names.size(), 0) {}
+
+  /// Cycles through all GPUs; as many as were found, at most `wanted`.
+  std::vector<Path> cycles(int wanted) {
+    ends_.assign(static_cast<std::size_t>(wanted), {});
+    closed_ = true;
+    search();
+    return best_;
+  }
+
+  /// Paths through all GPUs. `ends[channel]` lists the GPUs near the channel's NIC: with two or
+  /// more the path starts and ends on such, with one it starts there, with none it is free.
+  std::vector<Path> paths(std::vector<std::vector<int>> ends) {
+    ends_ = std::move(ends);
+    search();
+    return best_;
+  }
+
+ private:
+  static constexpr long most_expansions = 200'000;  // about 10 ms; a real node needs some hundred
+
+  void search() {
+    found_.clear();
+    next_channel();
+  }
+
+  bool next_channel() {
+    if (found_.size() > best_.size()) best_ = found_;
+    if (found_.size() == ends_.size()) return true;
+    std::vector<int> starts = ends_[found_.size()];
+    if (closed_)
+      starts = {0};
+    else if (starts.empty()) {
+      starts.resize(static_cast<std::size_t>(gpus_));
+      std::iota(starts.begin(), starts.end(), 0);
+    }
+    for (const int start : starts) {
+      visited_.assign(static_cast<std::size_t>(gpus_), false);
+      visited_[static_cast<std::size_t>(start)] = true;
+      found_.push_back({{start}, {}});
+      if (extend()) return true;
+      found_.pop_back();
+    }
+    return false;
+  }
+
+  /// Grows the last path of `found_` until it has all GPUs, then goes on to the next channel.
+  bool extend() {
+    if (++expansions_ > most_expansions) return false;
+    const int at = found_.back().gpus.back();
+    if (static_cast<int>(found_.back().gpus.size()) == gpus_) {
+      if (!closed_ || gpus_ == 1) return may_end(at) && complete();
+      return over_a_lane(at, found_.back().gpus.front(), [&] { return complete(); });
+    }
+    for (int to = 0; to < gpus_; ++to) {
+      if (visited_[static_cast<std::size_t>(to)]) continue;
+      visited_[static_cast<std::size_t>(to)] = true;
+      const bool done = over_a_lane(at, to, [&] {
+        found_.back().gpus.push_back(to);
+        if (extend()) return true;
+        found_.back().gpus.pop_back();
+        return false;
+      });
+      if (done) return true;
+      visited_[static_cast<std::size_t>(to)] = false;
+    }
+    return false;
+  }
+
+  bool complete() {
+    const std::vector<bool> visited = visited_;  // later channels use it too
+    if (next_channel()) return true;
+    visited_ = visited;
+    return false;
+  }
+
+  [[nodiscard]] bool may_end(int gpu) const {
+    const std::vector<int>& near = ends_[found_.size() - 1];
+    return gpus_ == 1 || near.size() < 2 || std::find(near.begin(), near.end(), gpu) != near.end();
+  }
+
+  /// Takes the first lane with room for one more channel and goes on with `next`. Lanes between the
+  /// same two GPUs are alike, so one is enough.
+  template <class Next>
+  bool over_a_lane(int from, int to, Next next) {
+    for (const Lane& lane :
+         graph_.lanes[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)]) {
+      if (std::any_of(lane.begin(), lane.end(),
+                      [&](int link) { return use_[static_cast<std::size_t>(link)] >= shares_; }))
+        continue;
+      for (const int link : lane) ++use_[static_cast<std::size_t>(link)];
+      found_.back().lanes.push_back(lane);
+      if (next()) return true;
+      found_.back().lanes.pop_back();
+      for (const int link : lane) --use_[static_cast<std::size_t>(link)];
+      return false;
+    }
+    return false;
+  }
+
+  const NodeGraph& graph_;
+  int gpus_;
+  int shares_;
+  bool closed_ = false;
+  std::vector<std::vector<int>> ends_;
+  std::vector<int> use_;
+  std::vector<bool> visited_;
+  std::vector<Path> found_;
+  std::vector<Path> best_;
+  long expansions_ = 0;
+};
+
+/// How many links leave each GPU towards the others in use.
+std::vector<int> links_out(const NodeGraph& graph, int gpus) {
+  std::vector<int> count;
+  for (int from = 0; from < gpus; ++from) {
+    std::set<int> first_links;
+    for (int to = 0; to < gpus; ++to)
+      for (const Lane& lane :
+           graph.lanes[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)])
+        first_links.insert(lane.front());
+    count.push_back(static_cast<int>(first_links.size()));
+  }
+  return count;
+}
+
+InputError no_ring(const Cluster& cluster, int gpus) {
+  return InputError(
+      cluster.origin(),
+      fmt::format("no ring joins {} GPUs of a node over its direct links (paths over PCIe are not "
+                  "modelled); use another number of GPUs per node",
+                  gpus));
+}
+
+std::vector<Ring> rings_in_one_node(const Cluster& cluster) {
+  const NodeGraph& graph = cluster.platform().node_graph;
+  const int gpus = cluster.ranks();
+  const std::vector<int> out = links_out(graph, gpus);
+  const int most = *std::min_element(out.begin(), out.end());
+  std::vector<Ring> rings;
+  for (const Path& cycle : PathSearch(graph, gpus, 1).cycles(most)) {
+    Ring ring;
+    ring.ranks = cycle.gpus;
+    for (const Lane& lane : cycle.lanes) ring.hops.push_back(cluster.inside_node(0, lane));
+    rings.push_back(std::move(ring));
+  }
+  if (rings.empty()) throw no_ring(cluster, gpus);
+  return rings;
+}
+
+/// The used GPUs near each channel's NIC, at most `most` of them.
+std::vector<std::vector<int>> ends_of_channels(const Nics& nics, int gpus, int channels,
+                                               std::size_t most) {
+  std::vector<std::vector<int>> ends(static_cast<std::size_t>(channels));
+  for (std::size_t channel = 0; channel < ends.size(); ++channel)
+    for (const int gpu : nics.near_gpus[channel % static_cast<std::size_t>(nics.count)])
+      if (gpu < gpus && ends[channel].size() < most) ends[channel].push_back(gpu);
+  return ends;
+}
+
+/// One path for each channel through the GPUs of a node that has `gpus` of them in use.
+std::vector<Path> paths_through_node(const Cluster& cluster, int gpus, int channels) {
+  const Platform& platform = cluster.platform();
+  const std::vector<int> out = links_out(platform.node_graph, gpus);
+  const int room = std::accumulate(out.begin(), out.end(), 0);  // for channels * (gpus - 1) hops
+  // Best both ends near the NIC; else one; else wherever there is a way.
+  for (const std::size_t near_ends : {std::size_t{64}, std::size_t{1}, std::size_t{0}}) {
+    const auto ends = ends_of_channels(*platform.nics, gpus, channels, near_ends);
+    // Channels share links only where they must: the least number of channels on one link.
+    for (int shares = 1; shares <= channels; ++shares) {
+      if (channels * (gpus - 1) > shares * room) continue;
+      std::vector<Path> paths = PathSearch(platform.node_graph, gpus, shares).paths(ends);
+      if (static_cast<int>(paths.size()) == channels) return paths;
+    }
+  }
+  throw no_ring(cluster, gpus);
+}
+
+std::vector<Ring> rings_over_nodes(const Cluster& cluster) {
+  const Platform& platform = cluster.platform();
+  // Enough channels on each NIC for their NVLinks to fill it.
+  const bool one_gpu_each = platform.gpus_per_node == 1;
+  const int per_nic = one_gpu_each ? 1
+                                   : static_cast<int>(std::ceil(cluster.inter_node_bandwidth() /
+                                                                cluster.intra_node_bandwidth()));
+  const int channels = platform.nics->count * per_nic;
+
+  const std::vector<Path> full_node = paths_through_node(cluster, cluster.gpus_used(0), channels);
+  const int last = cluster.nodes() - 1;
+  const std::vector<Path> last_node =
+      cluster.gpus_used(last) == cluster.gpus_used(0)
+          ? full_node
+          : paths_through_node(cluster, cluster.gpus_used(last), channels);
+  std::vector<Ring> rings(static_cast<std::size_t>(channels));
+  for (int channel = 0; channel < channels; ++channel) {
+    Ring& ring = rings[static_cast<std::size_t>(channel)];
+    for (int node = 0; node < cluster.nodes(); ++node) {
+      const Path& path = (node == last ? last_node : full_node)[static_cast<std::size_t>(channel)];
+      for (const int gpu : path.gpus) ring.ranks.push_back(node * platform.gpus_per_node + gpu);
+      for (const Lane& lane : path.lanes) ring.hops.push_back(cluster.inside_node(node, lane));
+      ring.hops.push_back(
+          cluster.between_nodes(node, node == last ? 0 : node + 1, channel % platform.nics->count));
+    }
+  }
+  return rings;
+}
+
+}  // namespace
+
+std::vector<Ring> find_rings(const Cluster& cluster) {
+  if (cluster.ranks() == 1) return {{{0}, {}}};
+  return cluster.nodes() == 1 ? rings_in_one_node(cluster) : rings_over_nodes(cluster);
+}
+
+}  // namespace stepcast

@@ -1,0 +1,197 @@
+// Longest-path evaluation of a job: the oracle of the tests and the fast answer where nothing
+// contends.
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "base/error.hpp"
+#include "engine/engine.hpp"
+
+namespace stepcast {
+namespace {
+
+/// Start and end of each transfer on the wire, from the start of the collective.
+struct Evaluation {
+  std::vector<Interval> on_wire;
+  std::vector<Seconds> done;  ///< by rank: its last transfer, in or out
+};
+
+Evaluation evaluate(const LoweredCollective& collective, const std::vector<BytesPerSecond>& rates) {
+  const Schedule& schedule = collective.schedule;
+  Evaluation evaluation;
+  evaluation.on_wire.resize(schedule.transfers.size());
+  evaluation.done.resize(static_cast<std::size_t>(schedule.ranks), collective.launch);
+  std::vector<Seconds> free(schedule.connections.size(), collective.launch);
+  for (std::size_t i = 0; i < schedule.transfers.size(); ++i) {
+    const Transfer& transfer = schedule.transfers[i];
+    const auto connection = static_cast<std::size_t>(transfer.connection);
+    Seconds start = free[connection];
+    for (const int before : schedule.dependencies_of(i)) {
+      if (static_cast<std::size_t>(before) >= i)
+        throw SimulationError(fmt::format(
+            "deadlock: transfer {} of the {} schedule waits for transfer {}, which comes later", i,
+            collective.algorithm, before));
+      start = std::max(start, evaluation.on_wire[static_cast<std::size_t>(before)].end);
+    }
+    const Seconds wire_begin = start + collective.alpha[connection];
+    const Seconds end = wire_begin + schedule.bytes_of(transfer) * collective.wire_bytes_per_byte /
+                                         rates[connection];
+    evaluation.on_wire[i] = {wire_begin, end};
+    free[connection] = end;
+    for (const int rank :
+         {schedule.connections[connection].src, schedule.connections[connection].dst})
+      evaluation.done[static_cast<std::size_t>(rank)] =
+          std::max(evaluation.done[static_cast<std::size_t>(rank)], end);
+  }
+  return evaluation;
+}
+
+/// The even shares are max-min fair when each transfer has a link that is full as long as it lasts
+/// and on which nobody gets more. A link of its own is one; a shared link is one when its
+/// connections always send together. Anything else is refused.
+void check_fairness(const LoweredCollective& collective, const Evaluation& evaluation,
+                    const Cluster& cluster, const std::vector<BytesPerSecond>& rates) {
+  const Schedule& schedule = collective.schedule;
+  const std::vector<BytesPerSecond>& bandwidths = cluster.bandwidths();
+  const std::vector<int> sharing = connections_per_link(collective, bandwidths.size());
+  const auto share = [&](int link) {
+    return bandwidths[static_cast<std::size_t>(link)] /
+           static_cast<double>(sharing[static_cast<std::size_t>(link)]);
+  };
+  // For each connection, the link that shall be the full one; only a shared one needs a proof.
+  std::vector<bool> to_prove(bandwidths.size(), false);
+  for (std::size_t connection = 0; connection < collective.routes.size(); ++connection) {
+    const std::vector<int>& links = collective.routes[connection].links;
+    const auto full = [&](int link) { return share(link) == rates[connection]; };
+    const auto full_and_own = [&](int link) {
+      return full(link) && sharing[static_cast<std::size_t>(link)] == 1;
+    };
+    if (std::none_of(links.begin(), links.end(), full_and_own))
+      to_prove[static_cast<std::size_t>(*std::find_if(links.begin(), links.end(), full))] = true;
+  }
+  if (std::find(to_prove.begin(), to_prove.end(), true) == to_prove.end()) return;
+
+  std::vector<std::vector<std::size_t>> by_link(bandwidths.size());
+  std::vector<bool> even(bandwidths.size(), true);  // everybody on the link has the same rate
+  for (std::size_t i = 0; i < schedule.transfers.size(); ++i) {
+    const auto connection = static_cast<std::size_t>(schedule.transfers[i].connection);
+    for (const int link : collective.routes[connection].links) {
+      if (!to_prove[static_cast<std::size_t>(link)]) continue;
+      by_link[static_cast<std::size_t>(link)].push_back(i);
+      if (share(link) != rates[connection]) even[static_cast<std::size_t>(link)] = false;
+    }
+  }
+  for (std::size_t link = 0; link < by_link.size(); ++link) {
+    std::vector<std::size_t>& transfers = by_link[link];
+    const auto begin = [&](std::size_t i) { return evaluation.on_wire[i].begin; };
+    const auto end = [&](std::size_t i) { return evaluation.on_wire[i].end; };
+    std::sort(transfers.begin(), transfers.end(), [&](std::size_t a, std::size_t b) {
+      return begin(a) != begin(b) ? begin(a) < begin(b) : a < b;
+    });
+    const auto together = static_cast<std::size_t>(std::max(1, sharing[link]));
+    const auto same = [&](Seconds a, Seconds b) {
+      return std::abs((a - b).value()) <= 1e-12 * b.value();
+    };
+    bool fair = even[link] && (transfers.empty() || transfers.size() % together == 0);
+    for (std::size_t first = 0; fair && first < transfers.size(); first += together) {
+      const std::size_t leader = transfers[first];
+      for (std::size_t i = first; i < first + together; ++i)
+        fair &= same(begin(transfers[i]), begin(leader)) && same(end(transfers[i]), end(leader));
+      fair &= first == 0 || begin(leader) >= end(transfers[first - 1]) ||
+              same(begin(leader), end(transfers[first - 1]));
+    }
+    if (!fair)
+      throw SimulationError(
+          fmt::format("the analytic engine cannot answer: {} connections share {} at changing "
+                      "rates; use --engine simgrid",
+                      sharing[link], cluster.link_name(static_cast<int>(link))));
+  }
+}
+
+Evaluation evaluate_exactly(const LoweredCollective& collective, const Cluster& cluster) {
+  const std::vector<BytesPerSecond> rates = even_share_rates(collective, cluster.bandwidths());
+  Evaluation evaluation = evaluate(collective, rates);
+  check_fairness(collective, evaluation, cluster, rates);
+  return evaluation;
+}
+
+/// Walks all ranks through the program side by side.
+class Walk {
+ public:
+  explicit Walk(const Job& job)
+      : job_(job),
+        ranks_(static_cast<std::size_t>(job.cluster.ranks())),
+        compute_(ranks_),
+        communication_(ranks_) {
+    for (const LoweredCollective& collective : job.lowered)
+      evaluations_.push_back(evaluate_exactly(collective, job.cluster));
+    for (const Segment& segment : job.program.segments) timeline_.tasks += segment.tasks.size();
+    timeline_.ranks = job.cluster.ranks();
+    timeline_.task_times.resize(ranks_ * timeline_.tasks);
+    timeline_.collectives.resize(job.program.collectives.size());
+  }
+
+  Timeline run() {
+    std::size_t task = 0;
+    for (const Segment& segment : job_.program.segments) {
+      const Seconds begin = latest(compute_);
+      for (const Task& step : segment.tasks) take(step, task++);
+      const Seconds period = latest(compute_) - begin;
+      timeline_.segments.push_back({compute_, period});
+      // All later passes start when the slowest rank has arrived, as this one did.
+      const Seconds skipped = static_cast<double>(segment.repeat - 1) * period;
+      for (Seconds& clock : compute_) clock += skipped;
+      for (Seconds& clock : communication_) clock += skipped;
+    }
+    return std::move(timeline_);
+  }
+
+ private:
+  static Seconds latest(const std::vector<Seconds>& clocks) {
+    return *std::max_element(clocks.begin(), clocks.end());
+  }
+
+  void take(const Task& step, std::size_t task) {
+    const std::vector<Seconds> before = compute_;
+    if (const auto* compute = std::get_if<Compute>(&step)) {
+      for (Seconds& clock : compute_) clock += compute->duration;
+    } else if (const auto* launch = std::get_if<Launch>(&step)) {
+      start(static_cast<std::size_t>(launch->collective));
+    } else {
+      const Timeline::CollectiveTimes& times =
+          timeline_.collectives[static_cast<std::size_t>(std::get<Wait>(step).collective)];
+      if (times.end.empty())
+        throw SimulationError(
+            fmt::format("deadlock: all ranks wait for collective {}, which none has launched",
+                        std::get<Wait>(step).collective));
+      for (std::size_t rank = 0; rank < ranks_; ++rank)
+        compute_[rank] = std::max(compute_[rank], times.end[rank]);
+    }
+    for (std::size_t rank = 0; rank < ranks_; ++rank)
+      timeline_.task_times[rank * timeline_.tasks + task] = {before[rank], compute_[rank]};
+  }
+
+  void start(std::size_t index) {
+    Timeline::CollectiveTimes& times = timeline_.collectives[index];
+    times.ready = compute_;
+    for (std::size_t rank = 0; rank < ranks_; ++rank)
+      times.start = std::max({times.start, compute_[rank], communication_[rank]});
+    times.end = evaluations_[job_.lowered_of[index]].done;
+    for (Seconds& end : times.end) end += times.start;
+    communication_ = times.end;
+  }
+
+  const Job& job_;
+  std::size_t ranks_;
+  std::vector<Evaluation> evaluations_;  ///< by lowered collective
+  std::vector<Seconds> compute_;         ///< by rank: when its compute stream is free
+  std::vector<Seconds> communication_;
+  Timeline timeline_;
+};
+
+}  // namespace
+
+Timeline simulate_analytically(const Job& job) { return Walk(job).run(); }
+
+}  // namespace stepcast

@@ -1,0 +1,20 @@
+// The two ways to put a job on the clock. They share no code and must agree to 1e-9 wherever no
+// link is contended; tests/property holds them to it.
+#pragma once
+
+#include "engine/job.hpp"
+#include "engine/timeline.hpp"
+
+namespace stepcast {
+
+/// Fluid simulation on SimGrid: links are shared max-min fairly, whatever the schedule. SimGrid
+/// allows one simulation per process, so call it inside run_isolated() (isolate.hpp).
+/// Throws SimulationError naming what still waited when nothing could move any more.
+[[nodiscard]] Timeline simulate_with_simgrid(const Job& job);
+
+/// Longest path through the schedule, no fluid sharing: each connection gets an even share of its
+/// links for good. The result is checked to be the max-min fair one at all times (docs/model.md
+/// §4); where it is not, throws SimulationError naming the contended link.
+[[nodiscard]] Timeline simulate_analytically(const Job& job);
+
+}  // namespace stepcast

@@ -1,0 +1,117 @@
+#include "engine/isolate.hpp"
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <poll.h>
+#include <stdexcept>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "base/error.hpp"
+
+namespace stepcast {
+namespace {
+
+struct Child {
+  std::size_t index = 0;
+  pid_t pid = 0;
+  int pipe = -1;
+  std::string received;
+};
+
+void write_all(int file, const std::string& text) {
+  std::size_t written = 0;
+  while (written < text.size()) {
+    const ssize_t count = ::write(file, text.data() + written, text.size() - written);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return;  // the parent is gone
+    written += static_cast<std::size_t>(count);
+  }
+}
+
+/// In the child: the first character says how the work ended.
+[[noreturn]] void answer(int file, std::size_t index,
+                         const std::function<std::string(std::size_t)>& work) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  std::string text;
+  try {
+    text = "d" + work(index);
+  } catch (const InputError& error) {
+    text = std::string("i") + error.what();
+  } catch (const std::exception& error) {
+    text = std::string("f") + error.what();
+  }
+  write_all(file, text);
+  ::_exit(0);  // no destructors: SimGrid's run at exit and take time
+}
+
+Child start(std::size_t index, const std::function<std::string(std::size_t)>& work) {
+  int ends[2];
+  if (::pipe(ends) != 0)
+    throw SimulationError(fmt::format("cannot open a pipe: {}", std::strerror(errno)));
+  std::fflush(nullptr);  // or the child would print the parent's buffer again
+  const pid_t pid = ::fork();
+  if (pid < 0)
+    throw SimulationError(fmt::format("cannot start a process: {}", std::strerror(errno)));
+  if (pid == 0) {
+    ::close(ends[0]);
+    answer(ends[1], index, work);
+  }
+  ::close(ends[1]);
+  return {index, pid, ends[0], {}};
+}
+
+Outcome collect(const Child& child) {
+  ::close(child.pipe);
+  int status = 0;
+  while (::waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (WIFSIGNALED(status))
+    return {Outcome::Kind::failed, fmt::format("the simulation was killed by signal {} ({})",
+                                               WTERMSIG(status), ::strsignal(WTERMSIG(status)))};
+  if (child.received.empty())
+    return {Outcome::Kind::failed,
+            fmt::format("the simulation ended without an answer (status {})", WEXITSTATUS(status))};
+  const char kind = child.received.front();
+  return {kind == 'd'   ? Outcome::Kind::done
+          : kind == 'i' ? Outcome::Kind::input_error
+                        : Outcome::Kind::failed,
+          child.received.substr(1)};
+}
+
+}  // namespace
+
+std::vector<Outcome> run_isolated(std::size_t count, int workers,
+                                  const std::function<std::string(std::size_t)>& work) {
+  std::vector<Outcome> outcomes(count);
+  std::vector<Child> running;
+  std::size_t next = 0;
+  while (next < count || !running.empty()) {
+    while (next < count && running.size() < static_cast<std::size_t>(workers))
+      running.push_back(start(next++, work));
+    std::vector<pollfd> polled;
+    for (const Child& child : running) polled.push_back({child.pipe, POLLIN, 0});
+    if (::poll(polled.data(), polled.size(), -1) < 0 && errno != EINTR)
+      throw SimulationError(fmt::format("cannot wait for a process: {}", std::strerror(errno)));
+    for (std::size_t i = running.size(); i-- > 0;) {
+      if (polled[i].revents == 0) continue;
+      char buffer[65536];
+      const ssize_t got = ::read(running[i].pipe, buffer, sizeof buffer);
+      if (got < 0 && errno == EINTR) continue;
+      if (got > 0) {
+        running[i].received.append(buffer, static_cast<std::size_t>(got));
+        continue;
+      }
+      outcomes[running[i].index] = collect(running[i]);
+      running.erase(running.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  }
+  return outcomes;
+}
+
+}  // namespace stepcast

@@ -1,0 +1,59 @@
+#include "engine/job.hpp"
+
+#include <map>
+
+namespace stepcast {
+
+Job make_job(Program program, const CollectiveSettings& settings, const Cluster& cluster) {
+  Job job{cluster, std::move(program), {}, {}};
+  if (job.program.collectives.empty()) return job;
+  const std::vector<Ring> rings = find_rings(cluster);
+  std::map<std::int64_t, std::size_t> known;  // by size
+  for (const Collective& collective : job.program.collectives) {
+    const auto [entry, is_new] = known.try_emplace(collective.bytes, job.lowered.size());
+    if (is_new)
+      job.lowered.push_back(
+          lower_all_reduce(Bytes{static_cast<double>(collective.bytes)}, settings, cluster, rings));
+    job.lowered_of.push_back(entry->second);
+  }
+  return job;
+}
+
+std::vector<std::int64_t> runs_per_step(const Program& program) {
+  std::vector<std::int64_t> runs(program.collectives.size(), 0);
+  for (const Segment& segment : program.segments)
+    for (const Task& task : segment.tasks)
+      if (const auto* launch = std::get_if<Launch>(&task))
+        runs[static_cast<std::size_t>(launch->collective)] += segment.repeat;
+  return runs;
+}
+
+std::vector<Bytes> wire_bytes_per_link(const Job& job) {
+  std::vector<Bytes> total(job.cluster.bandwidths().size());
+  const std::vector<std::int64_t> runs = runs_per_step(job.program);
+  for (std::size_t c = 0; c < runs.size(); ++c) {
+    const LoweredCollective& collective = job.collective(c);
+    std::vector<Bytes> of_connection(collective.routes.size());
+    for (const Transfer& transfer : collective.schedule.transfers)
+      of_connection[static_cast<std::size_t>(transfer.connection)] +=
+          collective.schedule.bytes_of(transfer);
+    for (std::size_t i = 0; i < of_connection.size(); ++i)
+      for (const int link : collective.routes[i].links)
+        total[static_cast<std::size_t>(link)] +=
+            of_connection[i] * (collective.wire_bytes_per_byte * static_cast<double>(runs[c]));
+  }
+  return total;
+}
+
+std::vector<Bytes> sent_bytes_per_rank(const Job& job) {
+  std::vector<Bytes> total(static_cast<std::size_t>(job.cluster.ranks()));
+  const std::vector<std::int64_t> runs = runs_per_step(job.program);
+  for (std::size_t c = 0; c < runs.size(); ++c) {
+    const std::vector<Bytes> sent = sent_bytes(job.collective(c).schedule);
+    for (std::size_t rank = 0; rank < sent.size(); ++rank)
+      total[rank] += sent[rank] * static_cast<double>(runs[c]);
+  }
+  return total;
+}
+
+}  // namespace stepcast

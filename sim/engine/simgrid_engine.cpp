@@ -1,0 +1,342 @@
+// Drives a job on the Network: compute streams are chains of timers, transfers start when their
+// dependencies have arrived and their connection is free. Nothing is created before it can start.
+#include <algorithm>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "base/error.hpp"
+#include "engine/engine.hpp"
+#include "engine/network.hpp"
+
+namespace stepcast {
+namespace {
+
+constexpr std::uint64_t launch_tag = std::uint64_t{1}
+                                     << 63;  // any other timer is a rank's compute task
+
+/// Lists of numbers by key, one after the other in one vector.
+struct Groups {
+  std::vector<int> members;
+  std::vector<int> begin;  ///< [key]; one past the last key ends the last group
+  [[nodiscard]] std::span<const int> of(std::size_t key) const {
+    return {members.data() + begin[key], static_cast<std::size_t>(begin[key + 1] - begin[key])};
+  }
+};
+
+/// Groups (key, member) pairs that `each` hands to its argument, members in that order.
+template <class Each>
+Groups group(std::size_t keys, Each each) {
+  Groups groups;
+  groups.begin.assign(keys + 1, 0);
+  each([&](std::size_t key, int) { ++groups.begin[key + 1]; });
+  std::partial_sum(groups.begin.begin(), groups.begin.end(), groups.begin.begin());
+  groups.members.resize(static_cast<std::size_t>(groups.begin.back()));
+  std::vector<int> next(groups.begin.begin(), groups.begin.end() - 1);
+  each([&](std::size_t key, int member) {
+    groups.members[static_cast<std::size_t>(next[key]++)] = member;
+  });
+  return groups;
+}
+
+/// The transfers of one collective while they run.
+class RunningCollective {
+ public:
+  RunningCollective(const LoweredCollective& collective, Network& network)
+      : collective_(collective), schedule_(collective.schedule), network_(network) {
+    const std::size_t count = schedule_.transfers.size();
+    dependents_ = group(count, [&](auto add) {
+      for (std::size_t i = 0; i < count; ++i)
+        for (const int before : schedule_.dependencies_of(i))
+          add(static_cast<std::size_t>(before), static_cast<int>(i));
+    });
+    queues_ = group(schedule_.connections.size(), [&](auto add) {
+      for (std::size_t i = 0; i < count; ++i)
+        add(static_cast<std::size_t>(schedule_.transfers[i].connection), static_cast<int>(i));
+    });
+    for (std::size_t i = 0; i < count; ++i)
+      missing_.push_back(static_cast<int>(schedule_.dependencies_of(i).size()));
+    served_.assign(schedule_.connections.size(), 0);
+    busy_.assign(schedule_.connections.size(), false);
+    pending_of_rank_.assign(static_cast<std::size_t>(schedule_.ranks), 0);
+    for (const Transfer& transfer : schedule_.transfers) {
+      ++pending_of_rank_[static_cast<std::size_t>(connection_of(transfer).src)];
+      ++pending_of_rank_[static_cast<std::size_t>(connection_of(transfer).dst)];
+    }
+  }
+
+  void begin() {
+    for (std::size_t connection = 0; connection < queues_.begin.size() - 1; ++connection)
+      serve(connection);
+  }
+
+  [[nodiscard]] bool involves(std::size_t rank) const { return pending_of_rank_[rank] > 0; }
+
+  /// Returns the ranks that have no transfer left now.
+  std::vector<std::size_t> transfer_done(std::size_t transfer) {
+    ++done_;
+    const auto connection = static_cast<std::size_t>(schedule_.transfers[transfer].connection);
+    busy_[connection] = false;
+    ++served_[connection];
+    serve(connection);
+    for (const int dependent : dependents_.of(transfer))
+      if (--missing_[static_cast<std::size_t>(dependent)] == 0)
+        serve(static_cast<std::size_t>(
+            schedule_.transfers[static_cast<std::size_t>(dependent)].connection));
+    std::vector<std::size_t> idle;
+    const Connection ends = schedule_.connections[connection];
+    for (const int rank : {ends.src, ends.dst})
+      if (--pending_of_rank_[static_cast<std::size_t>(rank)] == 0)
+        idle.push_back(static_cast<std::size_t>(rank));
+    return idle;
+  }
+
+  [[nodiscard]] std::string waiting() const {
+    for (std::size_t connection = 0; connection < served_.size(); ++connection) {
+      const auto queue = queues_.of(connection);
+      if (static_cast<std::size_t>(served_[connection]) == queue.size()) continue;
+      const auto transfer =
+          static_cast<std::size_t>(queue[static_cast<std::size_t>(served_[connection])]);
+      const Connection& ends = schedule_.connections[connection];
+      return fmt::format(
+          "{} of {} transfers done; chunk {} from rank {} to rank {} on channel {} {}", done_,
+          schedule_.transfers.size(), schedule_.transfers[transfer].chunk, ends.src, ends.dst,
+          ends.channel,
+          busy_[connection] ? "never arrived"
+                            : fmt::format("waits for {} earlier transfers", missing_[transfer]));
+    }
+    return "all transfers done";
+  }
+
+ private:
+  [[nodiscard]] const Connection& connection_of(const Transfer& transfer) const {
+    return schedule_.connections[static_cast<std::size_t>(transfer.connection)];
+  }
+
+  /// Starts the connection's next transfer if it may.
+  void serve(std::size_t connection) {
+    const auto queue = queues_.of(connection);
+    const auto place = static_cast<std::size_t>(served_[connection]);
+    if (busy_[connection] || place == queue.size()) return;
+    const auto transfer = static_cast<std::size_t>(queue[place]);
+    if (missing_[transfer] > 0) return;
+    busy_[connection] = true;
+    network_.start_flow(
+        collective_.routes[connection].links,
+        schedule_.bytes_of(schedule_.transfers[transfer]) * collective_.wire_bytes_per_byte,
+        collective_.alpha[connection], transfer);
+  }
+
+  const LoweredCollective& collective_;
+  const Schedule& schedule_;
+  Network& network_;
+  Groups dependents_;         ///< by transfer
+  Groups queues_;             ///< transfers by connection, in the order of service
+  std::vector<int> missing_;  ///< dependencies still to arrive, by transfer
+  std::vector<int> served_;   ///< by connection
+  std::vector<bool> busy_;    ///< by connection
+  std::vector<int> pending_of_rank_;
+  std::size_t done_ = 0;
+};
+
+class Execution final : public Sink {
+ public:
+  explicit Execution(const Job& job)
+      : job_(job),
+        ranks_(static_cast<std::size_t>(job.cluster.ranks())),
+        places_(ranks_),
+        done_(job.program.collectives.size()) {
+    for (const BytesPerSecond bandwidth : job.cluster.bandwidths()) network_.add_link(bandwidth);
+    network_.seal();
+    timeline_.ranks = job.cluster.ranks();
+    for (const Segment& segment : job.program.segments) {
+      first_task_.push_back(timeline_.tasks);
+      timeline_.tasks += segment.tasks.size();
+      timeline_.segments.push_back({std::vector<Seconds>(ranks_), {}});
+    }
+    timeline_.task_times.resize(ranks_ * timeline_.tasks);
+    timeline_.collectives.resize(job.program.collectives.size());
+    segment_of_.resize(job.program.collectives.size());
+    for (auto& times : timeline_.collectives) {
+      times.ready.resize(ranks_);
+      times.end.resize(ranks_);
+    }
+    for (auto& done : done_) done.assign(ranks_, false);
+    handed_over_.resize(job.program.collectives.size());
+  }
+
+  Timeline run() {
+    for (std::size_t rank = 0; rank < ranks_; ++rank) advance(rank);
+    network_.run(*this);
+    for (std::size_t rank = 0; rank < ranks_; ++rank)
+      if (places_[rank].segment < job_.program.segments.size())
+        throw SimulationError(deadlock(rank));
+    add_repeats();
+    return std::move(timeline_);
+  }
+
+  void timer(std::uint64_t tag) override {
+    if (tag == launch_tag) {
+      std::vector<std::size_t> idle;
+      for (std::size_t rank = 0; rank < ranks_; ++rank)
+        if (!running_->involves(rank)) idle.push_back(rank);
+      running_->begin();
+      finish(idle);
+      return;
+    }
+    const auto rank = static_cast<std::size_t>(tag);
+    end_task(rank);
+    advance(rank);
+  }
+
+  void flow_done(std::uint64_t tag) override {
+    finish(running_->transfer_done(static_cast<std::size_t>(tag)));
+  }
+
+ private:
+  struct Place {
+    std::size_t segment = 0;
+    std::size_t task = 0;  ///< inside the segment
+    bool waits = false;
+  };
+
+  [[nodiscard]] Interval& times_of_task(std::size_t rank) {
+    const Place& place = places_[rank];
+    return timeline_.task_times[rank * timeline_.tasks + first_task_[place.segment] + place.task];
+  }
+
+  void end_task(std::size_t rank) {
+    times_of_task(rank).end = network_.now();
+    ++places_[rank].task;
+  }
+
+  /// Runs a rank's program until something must be waited for.
+  void advance(std::size_t rank) {
+    Place& place = places_[rank];
+    for (; place.segment < job_.program.segments.size(); ++place.segment, place.task = 0) {
+      const Segment& segment = job_.program.segments[place.segment];
+      while (place.task < segment.tasks.size()) {
+        const Task& task = segment.tasks[place.task];
+        times_of_task(rank).begin = network_.now();
+        if (const auto* compute = std::get_if<Compute>(&task)) {
+          network_.at(compute->duration, rank);
+          return;
+        }
+        if (const auto* launch = std::get_if<Launch>(&task)) {
+          hand_over(rank, static_cast<std::size_t>(launch->collective));
+        } else if (!done_[static_cast<std::size_t>(std::get<Wait>(task).collective)][rank]) {
+          place.waits = true;
+          return;
+        }
+        end_task(rank);
+      }
+      timeline_.segments[place.segment].first_end[rank] = network_.now();
+    }
+  }
+
+  void hand_over(std::size_t rank, std::size_t collective) {
+    timeline_.collectives[collective].ready[rank] = network_.now();
+    segment_of_[collective] = places_[rank].segment;
+    if (++handed_over_[collective] == ranks_) {
+      queue_.push_back(collective);
+      start_next();
+    }
+  }
+
+  /// One collective at a time, in the order of launch: each rank's communication stream is serial.
+  void start_next() {
+    if (ranks_left_ > 0 || next_in_queue_ == queue_.size()) return;
+    current_ = queue_[next_in_queue_++];
+    ranks_left_ = ranks_;
+    timeline_.collectives[current_].start = network_.now();
+    const LoweredCollective& collective = job_.collective(current_);
+    running_ = std::make_unique<RunningCollective>(collective, network_);
+    network_.at(collective.launch, launch_tag);
+  }
+
+  /// The current collective is done on these ranks; a rank that waits for it goes on.
+  void finish(const std::vector<std::size_t>& ranks) {
+    const std::size_t collective = current_;
+    for (const std::size_t rank : ranks) {
+      timeline_.collectives[collective].end[rank] = network_.now();
+      done_[collective][rank] = true;
+    }
+    ranks_left_ -= ranks.size();
+    start_next();
+    for (const std::size_t rank : ranks) {
+      Place& place = places_[rank];
+      if (!place.waits) continue;
+      const Task& task = job_.program.segments[place.segment].tasks[place.task];
+      if (static_cast<std::size_t>(std::get<Wait>(task).collective) != collective) continue;
+      place.waits = false;
+      end_task(rank);
+      advance(rank);
+    }
+  }
+
+  /// Moves what comes after a repeated segment behind its last pass.
+  void add_repeats() {
+    Seconds skipped;
+    Seconds begin;
+    std::vector<Seconds> shift;
+    for (std::size_t s = 0; s < timeline_.segments.size(); ++s) {
+      Timeline::SegmentTimes& segment = timeline_.segments[s];
+      const Seconds end = *std::max_element(segment.first_end.begin(), segment.first_end.end());
+      segment.period = end - begin;
+      begin = end;
+      shift.push_back(skipped);
+      for (Seconds& time : segment.first_end) time += shift[s];
+      const std::size_t tasks = job_.program.segments[s].tasks.size();
+      for (std::size_t rank = 0; rank < ranks_; ++rank) {
+        for (std::size_t task = first_task_[s]; task < first_task_[s] + tasks; ++task) {
+          Interval& interval = timeline_.task_times[rank * timeline_.tasks + task];
+          interval = {interval.begin + shift[s], interval.end + shift[s]};
+        }
+      }
+      skipped += static_cast<double>(job_.program.segments[s].repeat - 1) * segment.period;
+    }
+    for (std::size_t c = 0; c < timeline_.collectives.size(); ++c) {
+      Timeline::CollectiveTimes& times = timeline_.collectives[c];
+      times.start += shift[segment_of_[c]];
+      for (auto* moments : {&times.ready, &times.end})
+        for (Seconds& time : *moments) time += shift[segment_of_[c]];
+    }
+  }
+
+  [[nodiscard]] std::string deadlock(std::size_t rank) const {
+    const Place& place = places_[rank];
+    std::string text = fmt::format("deadlock: rank {} waits at task {} of segment {}", rank,
+                                   place.task, place.segment);
+    const Task& task = job_.program.segments[place.segment].tasks[place.task];
+    if (const auto* wait = std::get_if<Wait>(&task)) {
+      text += fmt::format(", for collective {}", wait->collective);
+      const std::size_t arrived = handed_over_[static_cast<std::size_t>(wait->collective)];
+      if (arrived < ranks_)
+        text += fmt::format(" that {} of {} ranks have not launched", ranks_ - arrived, ranks_);
+    }
+    if (running_ != nullptr && ranks_left_ > 0)
+      text += fmt::format("; collective {} runs: {}", current_, running_->waiting());
+    return text;
+  }
+
+  const Job& job_;
+  std::size_t ranks_;
+  Network network_;
+  Timeline timeline_;
+  std::vector<std::size_t> first_task_;   ///< of each segment
+  std::vector<Place> places_;             ///< by rank
+  std::vector<std::vector<bool>> done_;   ///< [collective][rank]
+  std::vector<std::size_t> handed_over_;  ///< by collective: how many ranks have launched it
+  std::vector<std::size_t> segment_of_;   ///< by collective
+  std::vector<std::size_t> queue_;        ///< collectives that every rank has launched
+  std::size_t next_in_queue_ = 0;
+  std::size_t current_ = 0;
+  std::size_t ranks_left_ = 0;  ///< that the current collective still keeps busy
+  std::unique_ptr<RunningCollective> running_;
+};
+
+}  // namespace
+
+Timeline simulate_with_simgrid(const Job& job) { return Execution(job).run(); }
+
+}  // namespace stepcast

@@ -1,0 +1,45 @@
+// What an engine returns: when each rank did what.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "base/units.hpp"
+
+namespace stepcast {
+
+struct Interval {
+  Seconds begin;
+  Seconds end;
+  [[nodiscard]] Seconds length() const { return end - begin; }
+};
+
+/// Times count from the start of the step. A segment that repeats is simulated once: its tasks and
+/// collectives carry the times of the first pass, later segments start after the last one.
+struct Timeline {
+  int ranks = 0;
+  std::size_t tasks = 0;             ///< of all segments together
+  std::vector<Interval> task_times;  ///< [rank * tasks + task]
+
+  /// For each collective: when each rank handed it over, when the last one had, when each was done.
+  struct CollectiveTimes {
+    std::vector<Seconds> ready;  ///< by rank
+    Seconds start;
+    std::vector<Seconds> end;  ///< by rank
+  };
+  std::vector<CollectiveTimes> collectives;
+
+  /// For each segment, when each rank had done its first pass, and the time from one pass to the
+  /// next.
+  struct SegmentTimes {
+    std::vector<Seconds> first_end;  ///< by rank
+    Seconds period;
+  };
+  std::vector<SegmentTimes> segments;
+
+  [[nodiscard]] const Interval& task(int rank, std::size_t task) const {
+    return task_times[static_cast<std::size_t>(rank) * tasks + task];
+  }
+};
+
+}  // namespace stepcast

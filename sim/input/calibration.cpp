@@ -1,0 +1,94 @@
+#include "input/calibration.hpp"
+
+#include <fmt/format.h>
+
+namespace stepcast {
+namespace {
+
+constexpr std::int64_t largest_bytes = std::int64_t{1} << 50;
+
+Range read_range(const JsonView& json, std::int64_t max) {
+  const auto ends = json.elements();
+  if (ends.size() != 2) json.fail(fmt::format("must be [smallest, largest], got {}", json.dump()));
+  Range range;
+  range.min = ends[0].integer(0, max);
+  range.max = ends[1].integer(range.min, max);
+  return range;
+}
+
+/// A fitted value, with its standard error beside it where the fit gives one.
+double read_fitted(const JsonView& json, double min, double max) {
+  json.allow_only({"value", "stderr", "source"});
+  if (const auto error = json.find("stderr")) static_cast<void>(error->number(0.0));
+  if (const auto source = json.find("source")) static_cast<void>(source->string());
+  return json.at("value").number(min, max);
+}
+
+ProtocolFigures read_protocol(const JsonView& json) {
+  json.allow_only({"name", "efficiency", "launch_s", "alpha_intra_node_s", "alpha_inter_node_s",
+                   "range", "residuals"});
+  ProtocolFigures protocol;
+  protocol.name = json.at("name").word({"LL", "LL128", "Simple"});
+  protocol.efficiency = read_fitted(json.at("efficiency"), 1e-3, 1.0);
+  protocol.launch = Seconds{read_fitted(json.at("launch_s"), 0.0, 1.0)};
+  protocol.alpha_intra_node = Seconds{read_fitted(json.at("alpha_intra_node_s"), 0.0, 1.0)};
+  protocol.alpha_inter_node = Seconds{read_fitted(json.at("alpha_inter_node_s"), 0.0, 1.0)};
+  const JsonView range = json.at("range");
+  range.allow_only({"bytes", "ranks", "nodes"});
+  protocol.bytes = read_range(range.at("bytes"), largest_bytes);
+  protocol.ranks = read_range(range.at("ranks"), 1 << 20);
+  protocol.nodes = read_range(range.at("nodes"), 1 << 20);
+  const JsonView residuals = json.at("residuals");
+  residuals.allow_only({"samples", "median_abs", "max_abs"});
+  static_cast<void>(residuals.at("samples").integer(1, 1 << 24));
+  static_cast<void>(residuals.at("median_abs").number(0.0));
+  protocol.worst_residual = residuals.at("max_abs").number(0.0);
+  return protocol;
+}
+
+void check_sample(const JsonView& json) {
+  json.allow_only({"operation", "nodes", "ranks", "bytes", "time_s", "source"});
+  static_cast<void>(json.at("operation").word({"all_reduce"}));
+  const std::int64_t ranks = json.at("ranks").integer(1, 1 << 20);
+  static_cast<void>(json.at("nodes").integer(1, ranks));
+  static_cast<void>(json.at("bytes").integer(0, largest_bytes));
+  static_cast<void>(json.at("time_s").number(0.0, 3600.0));
+  static_cast<void>(json.at("source").string());
+}
+
+}  // namespace
+
+Calibration read_calibration(const JsonView& json) {
+  json.expect_format("stepcast.calibration/1");
+  json.allow_only({"format", "name", "source", "platform", "date", "command", "versions", "links",
+                   "protocols", "samples"});
+  Calibration calibration;
+  calibration.name = json.at("name").string();
+  calibration.source = json.at("source").string();
+  calibration.platform = json.at("platform").string();
+  for (const char* key : {"date", "command"})
+    if (const auto text = json.find(key)) static_cast<void>(text->string());
+  if (const auto versions = json.find("versions"))
+    for (const auto& [library, version] : versions->members()) static_cast<void>(version.string());
+
+  const JsonView links = json.at("links");
+  links.allow_only({"intra_node_Bps", "inter_node_Bps"});
+  if (const auto rate = links.find("intra_node_Bps"))
+    calibration.intra_node_bandwidth = BytesPerSecond{read_fitted(*rate, 1.0, 1e14)};
+  if (const auto rate = links.find("inter_node_Bps"))
+    calibration.inter_node_bandwidth = BytesPerSecond{read_fitted(*rate, 1.0, 1e14)};
+
+  for (const JsonView& entry : json.at("protocols").elements()) {
+    calibration.protocols.push_back(read_protocol(entry));
+    for (std::size_t i = 0; i + 1 < calibration.protocols.size(); ++i)
+      if (calibration.protocols[i].name == calibration.protocols.back().name)
+        entry.at("name").fail(
+            fmt::format("the protocol {} stands twice", calibration.protocols.back().name));
+  }
+  if (calibration.protocols.empty()) json.at("protocols").fail("must hold at least one protocol");
+  if (const auto samples = json.find("samples"))
+    for (const JsonView& sample : samples->elements()) check_sample(sample);
+  return calibration;
+}
+
+}  // namespace stepcast

@@ -1,0 +1,44 @@
+// What was measured on the machine (platforms/*.calibration.json, stepcast.calibration/1): it
+// replaces the platform's nominal link figures.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json_view.hpp"
+#include "base/units.hpp"
+
+namespace stepcast {
+
+/// Closed range; inside it a prediction interpolates, outside it extrapolates.
+struct Range {
+  std::int64_t min = 0;
+  std::int64_t max = 0;
+  [[nodiscard]] bool holds(std::int64_t value) const { return min <= value && value <= max; }
+};
+
+/// What one NCCL protocol costs on this machine.
+struct ProtocolFigures {
+  std::string name;         ///< LL, LL128 or Simple
+  double efficiency = 1.0;  ///< payload per byte on the wire
+  Seconds launch;           ///< from the arrival of the last rank to the first transfer
+  Seconds alpha_intra_node;
+  Seconds alpha_inter_node;
+  Range bytes, ranks, nodes;    ///< what it was fitted on
+  double worst_residual = 0.0;  ///< largest |predicted / measured - 1| of the fit
+};
+
+struct Calibration {
+  std::string name;
+  std::string source;
+  std::string platform;  ///< name of the platform it was measured on; on another it extrapolates
+  std::optional<BytesPerSecond> intra_node_bandwidth;  ///< of one link, one direction
+  std::optional<BytesPerSecond> inter_node_bandwidth;  ///< of one NIC, one direction
+  std::vector<ProtocolFigures> protocols;
+};
+
+[[nodiscard]] Calibration read_calibration(const JsonView& json);
+
+}  // namespace stepcast

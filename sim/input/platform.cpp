@@ -1,0 +1,96 @@
+#include "input/platform.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/text.hpp"
+
+namespace stepcast {
+namespace {
+
+constexpr double slowest_Bps = 1.0;
+constexpr double fastest_Bps = 1e14;
+constexpr double longest_alpha_s = 1.0;
+
+LinkFigures read_figures(const JsonView& json) {
+  return {.bandwidth = BytesPerSecond{json.at("bandwidth_Bps").number(slowest_Bps, fastest_Bps)},
+          .alpha = Seconds{json.at("alpha_s").number(0.0, longest_alpha_s)}};
+}
+
+Gpu read_gpu(const JsonView& json) {
+  json.allow_only({"name", "memory_bytes", "memory_bandwidth_Bps", "kernel_floor_s", "source"});
+  Gpu gpu;
+  gpu.name = json.at("name").string();
+  if (const auto bytes = json.find("memory_bytes"))
+    gpu.memory_bytes = bytes->integer(1, std::int64_t{1} << 50);
+  if (const auto rate = json.find("memory_bandwidth_Bps"))
+    gpu.memory_bandwidth = BytesPerSecond{rate->number(slowest_Bps, fastest_Bps)};
+  if (const auto floor = json.find("kernel_floor_s"))
+    gpu.kernel_floor = Seconds{floor->number(0.0, 1.0)};
+  if (const auto source = json.find("source")) static_cast<void>(source->string());
+  return gpu;
+}
+
+Nics read_nics(const JsonView& json, int gpus) {
+  json.allow_only({"count", "bandwidth_Bps", "alpha_s", "near_gpus", "source"});
+  Nics nics;
+  nics.count = static_cast<int>(json.at("count").integer(1, 256));
+  nics.figures = read_figures(json);
+  if (const auto near = json.find("near_gpus")) {
+    for (const JsonView& one : near->elements()) {
+      auto& list = nics.near_gpus.emplace_back();
+      for (const JsonView& gpu : one.elements())
+        list.push_back(static_cast<int>(gpu.integer(0, gpus - 1)));
+    }
+    if (nics.near_gpus.size() != static_cast<std::size_t>(nics.count))
+      near->fail(fmt::format("must hold one list for each of the {} NICs, got {}", nics.count,
+                             nics.near_gpus.size()));
+  } else {
+    nics.near_gpus.resize(static_cast<std::size_t>(nics.count));
+  }
+  return nics;
+}
+
+}  // namespace
+
+Registry<TopologyBuilder>& topologies() {
+  static Registry<TopologyBuilder> registry;
+  return registry;
+}
+
+Platform read_platform(const JsonView& json) {
+  json.expect_format("stepcast.platform/1");
+  json.allow_only({"format", "name", "source", "gpu", "node", "fabric", "nodes"});
+  Platform platform;
+  platform.name = json.at("name").string();
+  platform.source = json.at("source").string();
+  platform.gpu = read_gpu(json.at("gpu"));
+  platform.nodes = static_cast<int>(json.at("nodes").integer(1, 1 << 20));
+
+  const JsonView node = json.at("node");
+  node.allow_only({"gpus", "interconnect", "nics"});
+  platform.gpus_per_node = static_cast<int>(node.at("gpus").integer(1, 1024));
+  if (platform.gpus_per_node > 1) {
+    const JsonView interconnect = node.at("interconnect");
+    const std::string kind = interconnect.at("kind").word(topologies().names());
+    platform.intra_node = read_figures(interconnect);
+    platform.node_graph = (*topologies().find(kind))(interconnect, platform.gpus_per_node);
+  } else if (const auto interconnect = node.find("interconnect")) {
+    interconnect->fail("a node with one GPU has nothing to join");
+  } else {
+    platform.node_graph.lanes.resize(1, std::vector<std::vector<Lane>>(1));
+  }
+  if (platform.nodes > 1 || node.find("nics"))
+    platform.nics = read_nics(node.at("nics"), platform.gpus_per_node);
+
+  if (platform.nodes > 1 || json.find("fabric")) {
+    const JsonView fabric = json.at("fabric");
+    fabric.allow_only({"kind", "source"});
+    // One non-blocking switch: only the NICs can be a bottleneck, so it adds no link of its own.
+    static_cast<void>(fabric.at("kind").word({"switch"}));
+  }
+  return platform;
+}
+
+}  // namespace stepcast

@@ -1,0 +1,113 @@
+#include "input/scenario.hpp"
+
+#include <array>
+#include <utility>
+
+namespace stepcast {
+namespace {
+
+// torch.nn.parallel.DistributedDataParallel: bucket_cap_mb = 25, and reducer.hpp
+// kDefaultFirstBucketBytes = 1 MiB (pytorch @00463a4).
+constexpr std::int64_t ddp_bucket_cap_bytes = std::int64_t{25} << 20;
+constexpr std::int64_t ddp_first_bucket_bytes = std::int64_t{1} << 20;
+constexpr std::int64_t largest_bytes = std::int64_t{1} << 50;
+
+constexpr std::array<std::pair<SyncMode, const char*>, 3> sync_modes = {
+    {{SyncMode::ddp, "ddp"}, {SyncMode::flat, "flat"}, {SyncMode::per_tensor, "per_tensor"}}};
+constexpr std::array<std::pair<AccumulationMode, const char*>, 2> accumulation_modes = {
+    {{AccumulationMode::no_sync, "no_sync"},
+     {AccumulationMode::sync_every_micro_step, "sync_every_micro_step"}}};
+
+template <class Table>
+auto read_enum(const JsonView& json, const Table& table) {
+  std::vector<std::string> names;
+  for (const auto& [value, name] : table) names.emplace_back(name);
+  const std::string found = json.word(names);
+  auto result = table.front().first;
+  for (const auto& [value, name] : table)
+    if (found == name) result = value;
+  return result;
+}
+
+template <class Table, class Enum>
+std::string name_of(Enum wanted, const Table& table) {
+  for (const auto& [value, name] : table)
+    if (value == wanted) return name;
+  return {};
+}
+
+std::optional<std::int64_t> integer_or_auto(const JsonView& json, std::int64_t min,
+                                            std::int64_t max) {
+  if (json.is_auto()) return std::nullopt;
+  return json.integer(min, max);
+}
+
+TrainingSettings read_training(const std::optional<JsonView>& json) {
+  TrainingSettings training;
+  training.bucket_cap_bytes = ddp_bucket_cap_bytes;
+  training.first_bucket_bytes = ddp_first_bucket_bytes;
+  if (!json) return training;
+  json->allow_only({"micro_batch", "accumulation_steps", "sync", "accumulation", "bucket_cap_bytes",
+                    "first_bucket_bytes", "reference_global_batch"});
+  if (const auto value = json->find("micro_batch"))
+    training.micro_batch = integer_or_auto(*value, 1, 1 << 24);
+  if (const auto value = json->find("accumulation_steps"))
+    training.accumulation_steps = value->integer(1, 1 << 20);
+  if (const auto value = json->find("sync")) training.sync = read_enum(*value, sync_modes);
+  if (const auto value = json->find("accumulation"))
+    training.accumulation = read_enum(*value, accumulation_modes);
+  if (const auto value = json->find("bucket_cap_bytes"))
+    training.bucket_cap_bytes = value->integer(1, largest_bytes);
+  if (const auto value = json->find("first_bucket_bytes"))
+    training.first_bucket_bytes = value->integer(1, largest_bytes);
+  if (const auto value = json->find("reference_global_batch"))
+    training.reference_global_batch = integer_or_auto(*value, 1, std::int64_t{1} << 40);
+  return training;
+}
+
+CollectiveSettings read_collective(const std::optional<JsonView>& json) {
+  CollectiveSettings collective;
+  if (!json) return collective;
+  json->allow_only({"algorithm", "protocol", "channels", "chunk_bytes"});
+  const auto choose = [&](const char* key, auto& choice, auto read) {
+    const auto value = json->find(key);
+    if (!value) return;
+    choice.origin = value->where();
+    if (!value->is_auto()) choice.value = read(*value);
+  };
+  const auto word = [](const JsonView& value) { return value.string(); };
+  choose("algorithm", collective.algorithm, word);
+  choose("protocol", collective.protocol, word);
+  choose("channels", collective.channels,
+         [](const JsonView& value) { return static_cast<int>(value.integer(1, 64)); });
+  choose("chunk_bytes", collective.chunk_bytes, [](const JsonView& value) {
+    return value.dump() == "\"max\"" ? infinite_chunk : value.integer(1, largest_bytes);
+  });
+  return collective;
+}
+
+}  // namespace
+
+Scenario read_scenario(const JsonView& json) {
+  json.expect_format("stepcast.scenario/1");
+  json.allow_only({"format", "question", "model", "platform", "calibration", "training",
+                   "collective", "cluster", "vary"});
+  Scenario scenario;
+  scenario.question = json.at("question").string();
+  scenario.model = json.at("model").string();
+  scenario.platform = json.at("platform").string();
+  if (const auto calibration = json.find("calibration"); calibration && !calibration->is_null())
+    scenario.calibration = calibration->string();
+  scenario.training = read_training(json.find("training"));
+  scenario.collective = read_collective(json.find("collective"));
+  const JsonView cluster = json.at("cluster");
+  cluster.allow_only({"gpus"});
+  scenario.gpus = static_cast<int>(cluster.at("gpus").integer(1, 1 << 20));
+  scenario.gpus_origin = cluster.at("gpus").where();
+  return scenario;
+}
+
+std::string to_string(SyncMode mode) { return name_of(mode, sync_modes); }
+std::string to_string(AccumulationMode mode) { return name_of(mode, accumulation_modes); }
+
+}  // namespace stepcast

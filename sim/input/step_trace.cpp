@@ -1,0 +1,142 @@
+#include "input/step_trace.hpp"
+
+#include <unordered_map>
+
+#include <fmt/format.h>
+
+#include "base/error.hpp"
+
+namespace stepcast {
+namespace {
+
+constexpr double longest_span_s = 3600.0;
+constexpr std::int64_t most_elements = std::int64_t{1} << 44;
+
+const std::map<std::string, std::int64_t>& dtype_bytes() {
+  static const std::map<std::string, std::int64_t> table = {
+      {"float64", 8}, {"float32", 4}, {"float16", 2}, {"bfloat16", 2}};
+  return table;
+}
+
+std::vector<std::string> dtype_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, bytes] : dtype_bytes()) names.push_back(name);
+  return names;
+}
+
+using ParameterIndex = std::unordered_map<std::string, int>;
+
+std::vector<Span> read_spans(const JsonView& json, const ParameterIndex* gradients_of) {
+  std::vector<Span> spans;
+  for (const JsonView& entry : json.elements()) {
+    if (gradients_of != nullptr)
+      entry.allow_only({"name", "gap_s", "duration_s", "gradients"});
+    else
+      entry.allow_only({"name", "gap_s", "duration_s"});
+    Span span;
+    span.name = entry.at("name").string();
+    if (const auto gap = entry.find("gap_s")) span.gap = Seconds{gap->number(0.0, longest_span_s)};
+    span.duration = Seconds{entry.at("duration_s").number(0.0, longest_span_s)};
+    if (const auto gradients = entry.find("gradients")) {
+      for (const JsonView& name : gradients->elements()) {
+        const auto parameter = gradients_of->find(name.string());
+        if (parameter == gradients_of->end())
+          name.fail(fmt::format("\"{}\" is not one of the parameters", name.string()));
+        span.gradients.push_back(parameter->second);
+      }
+    }
+    spans.push_back(std::move(span));
+  }
+  return spans;
+}
+
+MeasuredStep read_measured_step(const JsonView& json, const ParameterIndex& index,
+                                const std::vector<Parameter>& parameters) {
+  json.allow_only({"micro_batch", "steps", "step_time_s", "forward", "backward", "finalize",
+                   "optimizer", "activation_bytes"});
+  MeasuredStep step;
+  step.micro_batch = json.at("micro_batch").integer(1, 1 << 24);
+  step.steps = json.at("steps").integer(1, 1 << 24);
+  const JsonView time = json.at("step_time_s");
+  time.allow_only({"median", "min", "max"});
+  step.fastest = Seconds{time.at("min").number(0.0, longest_span_s)};
+  step.slowest = Seconds{time.at("max").number(step.fastest.value(), longest_span_s)};
+  step.median = Seconds{time.at("median").number(step.fastest.value(), step.slowest.value())};
+  step.forward = read_spans(json.at("forward"), nullptr);
+  step.backward = read_spans(json.at("backward"), &index);
+  if (const auto finalize = json.find("finalize")) step.finalize = read_spans(*finalize, nullptr);
+  step.optimizer = read_spans(json.at("optimizer"), nullptr);
+  if (const auto activations = json.find("activation_bytes");
+      activations && !activations->is_null())
+    step.activation_bytes = activations->integer(0, std::int64_t{1} << 50);
+
+  std::vector<int> times_ready(parameters.size(), 0);
+  for (const Span& span : step.backward)
+    for (const int parameter : span.gradients) ++times_ready[static_cast<std::size_t>(parameter)];
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    if (times_ready[i] != 1)
+      json.at("backward")
+          .fail(
+              fmt::format("the gradient of \"{}\" must become ready in exactly one span, found {}",
+                          parameters[i].name, times_ready[i]));
+  return step;
+}
+
+}  // namespace
+
+std::int64_t Parameter::bytes() const { return elements * dtype_bytes().at(dtype); }
+
+std::int64_t StepTrace::elements() const {
+  std::int64_t sum = 0;
+  for (const Parameter& parameter : parameters) sum += parameter.elements;
+  return sum;
+}
+
+std::int64_t StepTrace::gradient_bytes() const {
+  std::int64_t sum = 0;
+  for (const Parameter& parameter : parameters) sum += parameter.bytes();
+  return sum;
+}
+
+StepTrace read_step_trace(const JsonView& json) {
+  json.expect_format("stepcast.trace/1");
+  json.allow_only({"format", "name", "source", "gpu", "precision", "versions", "parameters",
+                   "optimizer", "measured"});
+  StepTrace trace;
+  trace.name = json.at("name").string();
+  trace.source = json.at("source").string();
+  trace.gpu = json.at("gpu").string();
+  trace.precision = json.at("precision").string();
+  if (const auto versions = json.find("versions"))
+    for (const auto& [library, version] : versions->members()) static_cast<void>(version.string());
+
+  ParameterIndex index;
+  for (const JsonView& entry : json.at("parameters").elements()) {
+    entry.allow_only({"name", "elements", "dtype"});
+    Parameter parameter{entry.at("name").string(), entry.at("elements").integer(1, most_elements),
+                        entry.at("dtype").word(dtype_names())};
+    if (!index.emplace(parameter.name, static_cast<int>(trace.parameters.size())).second)
+      entry.at("name").fail(
+          fmt::format("\"{}\" stands twice among the parameters", parameter.name));
+    trace.parameters.push_back(std::move(parameter));
+  }
+  if (trace.parameters.empty()) json.at("parameters").fail("must name at least one parameter");
+
+  const JsonView optimizer = json.at("optimizer");
+  optimizer.allow_only({"name", "state_bytes_per_element"});
+  trace.optimizer = optimizer.at("name").string();
+  trace.optimizer_state_bytes_per_element =
+      optimizer.at("state_bytes_per_element").number(0.0, 64.0);
+
+  for (const JsonView& entry : json.at("measured").elements()) {
+    trace.measured.push_back(read_measured_step(entry, index, trace.parameters));
+    if (trace.measured.size() > 1 &&
+        trace.measured[trace.measured.size() - 2].micro_batch >= trace.measured.back().micro_batch)
+      entry.at("micro_batch").fail("micro-batches must rise from one entry to the next");
+  }
+  if (trace.measured.empty())
+    json.at("measured").fail("must hold at least one measured micro-batch");
+  return trace;
+}
+
+}  // namespace stepcast

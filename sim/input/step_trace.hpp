@@ -1,0 +1,60 @@
+// A step trace: what one GPU does for one micro-batch (models/*.json, stepcast.trace/1).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json_view.hpp"
+#include "base/units.hpp"
+
+namespace stepcast {
+
+struct Parameter {
+  std::string name;
+  std::int64_t elements = 0;
+  std::string dtype;  ///< float32, float16, bfloat16 or float64
+  [[nodiscard]] std::int64_t bytes() const;
+};
+
+/// A piece of work on the compute stream: it starts `gap` after the one before it has ended.
+struct Span {
+  std::string name;
+  Seconds gap;                 ///< the stream is idle: the host is late, or the launch gap
+  Seconds duration;            ///< first kernel start to last kernel end
+  std::vector<int> gradients;  ///< parameters whose gradient is ready at the end, in that order
+};
+
+/// One measured micro-batch size.
+struct MeasuredStep {
+  std::int64_t micro_batch = 0;      ///< samples
+  std::int64_t steps = 0;            ///< how many steps the figures come from
+  Seconds fastest, median, slowest;  ///< step time over those steps
+  std::vector<Span> forward;
+  std::vector<Span> backward;
+  std::vector<Span>
+      finalize;  ///< DDP's copies out of the buckets: after the gradients are averaged
+  std::vector<Span> optimizer;
+  std::optional<std::int64_t> activation_bytes;
+};
+
+struct StepTrace {
+  std::string name;
+  std::string source;
+  std::string gpu;
+  std::string precision;
+  std::vector<Parameter> parameters;  ///< in registration order
+  std::string optimizer;
+  double optimizer_state_bytes_per_element = 0.0;
+  std::vector<MeasuredStep> measured;  ///< by rising micro-batch
+
+  [[nodiscard]] std::int64_t elements() const;
+  [[nodiscard]] std::int64_t gradient_bytes() const;
+};
+
+/// Throws InputError; every parameter must become ready in exactly one backward span.
+[[nodiscard]] StepTrace read_step_trace(const JsonView& json);
+
+}  // namespace stepcast

@@ -1,0 +1,208 @@
+#include "input/study.hpp"
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "base/error.hpp"
+#include "base/text.hpp"
+
+namespace stepcast {
+namespace {
+
+constexpr std::size_t most_points = 1'000'000;
+/// Scenario keys whose value is a file; `platform.nodes` is then a key of that file.
+constexpr std::array<const char*, 3> file_keys = {"model", "platform", "calibration"};
+
+struct Axis {
+  std::string key;
+  std::vector<std::string> values;  ///< JSON text
+  std::string where;
+};
+
+/// `vary.cluster.gpus` is the key `cluster.gpus` of the object `vary`; all else splits at each dot.
+std::vector<std::string> key_path(const std::string& key, const std::string& origin) {
+  std::vector<std::string> path;
+  if (key.starts_with("vary.") && key.size() > 5)
+    path = {"vary", key.substr(5)};
+  else
+    path = split(key, '.');
+  if (std::any_of(path.begin(), path.end(), [](const std::string& step) { return step.empty(); }))
+    throw InputError(origin, "a key is words joined by dots, such as training.micro_batch");
+  return path;
+}
+
+/// The scenario and the files it names; `apply` puts a value wherever its key belongs.
+class Documents {
+ public:
+  Documents(const std::filesystem::path& path, const std::vector<Setting>& sets)
+      : scenario_path_(path), scenario_(JsonDocument::read_file(path)) {
+    // Scenario keys first: they may name the files that the other keys belong to.
+    for (const auto& [key, value] : sets)
+      if (!is_file_key(key)) apply(key, value, "--set " + key);
+    open_files(read_scenario(scenario_.root()));
+    for (const auto& [key, value] : sets)
+      if (is_file_key(key)) apply(key, value, "--set " + key);
+  }
+
+  void apply(const std::string& key, const std::string& value, const std::string& origin) {
+    std::vector<std::string> path = key_path(key, origin);
+    if (is_file_key(key)) {
+      const auto file = files_.find(path.front());
+      if (file == files_.end())
+        throw InputError(origin, fmt::format("the scenario names no {} file", path.front()));
+      changed_.insert(path.front());
+      path.erase(path.begin());
+      file->second.document.set(path, value, origin);
+      return;
+    }
+    scenario_.set(path, value, origin);
+    // Another file under one of the three keys: read it afresh.
+    if (path.size() == 1 && !files_.empty() &&
+        std::find(file_keys.begin(), file_keys.end(), key) != file_keys.end()) {
+      changed_.insert(key);
+      open_files(read_scenario(scenario_.root()));
+    }
+  }
+
+  [[nodiscard]] const JsonDocument& scenario() const { return scenario_; }
+  [[nodiscard]] const std::map<std::string, InputFile>& files() const { return files_; }
+  [[nodiscard]] const JsonDocument* file(const std::string& key) const {
+    const auto found = files_.find(key);
+    return found == files_.end() ? nullptr : &found->second.document;
+  }
+  [[nodiscard]] bool changed(const std::string& key) const { return changed_.contains(key); }
+  void forget_changes() { changed_.clear(); }
+
+ private:
+  static bool is_file_key(const std::string& key) {
+    return std::any_of(file_keys.begin(), file_keys.end(),
+                       [&](const std::string& file) { return key.starts_with(file + "."); });
+  }
+
+  void open_files(const Scenario& scenario) {
+    const auto open = [&](const std::string& key, const std::optional<std::string>& name) {
+      if (!name) {
+        files_.erase(key);
+        return;
+      }
+      const std::filesystem::path path = (scenario_path_.parent_path() / *name).lexically_normal();
+      const auto known = files_.find(key);
+      if (known != files_.end() && known->second.path == path.string()) return;
+      files_.insert_or_assign(key, InputFile{path.string(), JsonDocument::read_file(path)});
+    };
+    open("model", scenario.model);
+    open("platform", scenario.platform);
+    open("calibration", scenario.calibration);
+  }
+
+  std::filesystem::path scenario_path_;
+  JsonDocument scenario_;
+  std::map<std::string, InputFile> files_;
+  std::set<std::string> changed_;
+};
+
+std::vector<Axis> read_axes(const JsonDocument& scenario, const std::set<std::string>& fixed_keys) {
+  std::vector<Axis> axes;
+  const auto vary = scenario.root().find("vary");
+  if (!vary) return axes;
+  std::size_t points = 1;
+  for (const auto& [key, values] : vary->members()) {
+    if (fixed_keys.contains(key)) continue;
+    Axis axis{key, {}, values.where()};
+    for (const JsonView& value : values.elements()) axis.values.push_back(value.dump());
+    if (axis.values.empty()) values.fail("must list at least one value");
+    if (axis.values.size() > most_points / points)
+      vary->fail(fmt::format("gives more than {} points", most_points));
+    points *= axis.values.size();
+    axes.push_back(std::move(axis));
+  }
+  return axes;
+}
+
+void check_cross_references(const Point& point, const Documents& documents) {
+  const JsonView root = documents.scenario().root();
+  if (point.scenario.gpus > point.platform->total_gpus())
+    root.at("cluster").at("gpus").fail(fmt::format(
+        "must be a whole number in [1, {}] ({} nodes of {} GPUs in {}), got {}",
+        point.platform->total_gpus(), point.platform->nodes, point.platform->gpus_per_node,
+        documents.files().at("platform").path, point.scenario.gpus));
+  std::vector<std::string> measured;
+  for (const MeasuredStep& step : point.model->measured)
+    measured.push_back(std::to_string(step.micro_batch));
+  const auto& wanted = point.scenario.training.micro_batch;
+  if (wanted &&
+      std::find(measured.begin(), measured.end(), std::to_string(*wanted)) == measured.end())
+    root.at("training")
+        .at("micro_batch")
+        .fail(fmt::format("must be a micro-batch that {} was measured at{}",
+                          documents.files().at("model").path,
+                          suggest(std::to_string(*wanted), measured)));
+  if (!wanted && measured.size() > 1)
+    root.fail(fmt::format("training.micro_batch must be given: {} was measured at several{}",
+                          documents.files().at("model").path, suggest("", measured)));
+}
+
+}  // namespace
+
+Study load_study(const std::filesystem::path& path, const std::vector<std::string>& sets) {
+  std::vector<Setting> assignments;
+  std::set<std::string> fixed_keys;
+  for (const std::string& text : sets) {
+    const std::size_t equals = text.find('=');
+    if (equals == 0 || equals == std::string::npos)
+      throw InputError("--set " + text, "must be key=value, such as training.accumulation_steps=8");
+    assignments.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+    fixed_keys.insert(assignments.back().first);
+  }
+  Documents base(path, assignments);
+  const std::vector<Axis> axes = read_axes(base.scenario(), fixed_keys);
+
+  const auto model = std::make_shared<const StepTrace>(read_step_trace(base.file("model")->root()));
+  const auto platform =
+      std::make_shared<const Platform>(read_platform(base.file("platform")->root()));
+  const JsonDocument* calibration_file = base.file("calibration");
+  const auto calibration =
+      calibration_file
+          ? std::make_shared<const Calibration>(read_calibration(calibration_file->root()))
+          : nullptr;
+  base.forget_changes();
+
+  Study study{{path.string(), base.scenario()}, base.files(), {}, {}};
+  for (const Axis& axis : axes) study.vary.emplace_back(axis.key, axis.values);
+  std::vector<std::size_t> choice(axes.size(), 0);
+  while (true) {
+    Documents documents = base;
+    Point point;
+    for (std::size_t i = 0; i < axes.size(); ++i) {
+      const std::string& value = axes[i].values[choice[i]];
+      documents.apply(axes[i].key, value, fmt::format("{}/{}", axes[i].where, choice[i]));
+      point.settings.emplace_back(axes[i].key, value);
+    }
+    point.scenario = read_scenario(documents.scenario().root());
+    point.model =
+        documents.changed("model")
+            ? std::make_shared<const StepTrace>(read_step_trace(documents.file("model")->root()))
+            : model;
+    point.platform =
+        documents.changed("platform")
+            ? std::make_shared<const Platform>(read_platform(documents.file("platform")->root()))
+            : platform;
+    point.calibration = calibration;
+    if (documents.changed("calibration")) {
+      const JsonDocument* file = documents.file("calibration");
+      point.calibration =
+          file ? std::make_shared<const Calibration>(read_calibration(file->root())) : nullptr;
+    }
+    check_cross_references(point, documents);
+    study.points.push_back(std::move(point));
+
+    std::size_t axis = axes.size();  // the last axis turns fastest
+    while (axis > 0 && ++choice[axis - 1] == axes[axis - 1].values.size()) choice[--axis] = 0;
+    if (axis == 0) return study;
+  }
+}
+
+}  // namespace stepcast

@@ -1,0 +1,206 @@
+#include <array>
+
+#include <nlohmann/json.hpp>
+
+#include "base/version.hpp"
+#include "engine/network.hpp"
+#include "report/report.hpp"
+
+namespace stepcast {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+template <class T>
+Json or_null(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+template <class T>
+Json or_auto(const std::optional<T>& value) {
+  return value ? Json(*value) : Json("auto");
+}
+
+Json split_json(const Split& split) {
+  return {{"compute_s", split.compute.value()},
+          {"exposed_comm_s", split.exposed_comm.value()},
+          {"host_s", split.host.value()},
+          {"wait_s", split.wait.value()},
+          {"optimizer_s", split.optimizer.value()}};
+}
+
+Json bucket_json(const BucketResult& bucket) {
+  return {{"bytes", bucket.bytes},
+          {"parameters", bucket.parameters},
+          {"algorithm", bucket.algorithm},
+          {"protocol", bucket.protocol},
+          {"channels", bucket.channels},
+          {"chunk_bytes", bucket.chunk.value()},
+          {"ready_s", bucket.ready.value()},
+          {"start_s", bucket.start.value()},
+          {"end_s", bucket.end.value()},
+          {"algbw_Bps", bucket.algbw.value()},
+          {"busbw_Bps", bucket.busbw.value()},
+          {"runs_per_step", bucket.runs_per_step},
+          {"basis", to_string(bucket.basis)}};
+}
+
+Json link_json(const LinkResult& link) {
+  return {{"kind", link.kind},
+          {"links", link.links},
+          {"total_bytes", link.total.value()},
+          {"busiest_link", link.busiest_link},
+          {"busiest_bytes", link.busiest.value()},
+          {"busiest_utilisation", link.busiest_utilisation}};
+}
+
+Json memory_json(const MemoryResult& memory) {
+  return {{"parameters_bytes", memory.parameters_bytes},
+          {"gradients_bytes", memory.gradients_bytes},
+          {"optimizer_bytes", memory.optimizer_bytes},
+          {"bucket_bytes", memory.bucket_bytes},
+          {"nccl_bytes", memory.nccl_bytes},
+          {"activation_bytes", or_null(memory.activation_bytes)},
+          {"known_bytes", memory.known_bytes()},
+          {"gpu_bytes", or_null(memory.gpu_bytes)},
+          {"fits", or_null(memory.fits())}};
+}
+
+/// Every key with the value that is used, defaults filled in.
+Json resolved_scenario(const Study& study) {
+  const Scenario scenario = read_scenario(study.scenario.document.root());
+  const TrainingSettings& training = scenario.training;
+  const CollectiveSettings& collective = scenario.collective;
+  Json chunk = or_auto(collective.chunk_bytes.value);
+  if (collective.chunk_bytes.value == infinite_chunk) chunk = "max";
+  Json json = {{"format", "stepcast.scenario/1"},
+               {"question", scenario.question},
+               {"model", scenario.model},
+               {"platform", scenario.platform},
+               {"calibration", or_null(scenario.calibration)},
+               {"training",
+                {{"micro_batch", or_auto(training.micro_batch)},
+                 {"accumulation_steps", training.accumulation_steps},
+                 {"sync", to_string(training.sync)},
+                 {"accumulation", to_string(training.accumulation)},
+                 {"bucket_cap_bytes", training.bucket_cap_bytes},
+                 {"first_bucket_bytes", training.first_bucket_bytes},
+                 {"reference_global_batch", or_auto(training.reference_global_batch)}}},
+               {"collective",
+                {{"algorithm", or_auto(collective.algorithm.value)},
+                 {"protocol", or_auto(collective.protocol.value)},
+                 {"channels", or_auto(collective.channels.value)},
+                 {"chunk_bytes", chunk}}},
+               {"cluster", {{"gpus", scenario.gpus}}}};
+  if (!study.vary.empty()) {
+    json["vary"] = Json::object();
+    for (const auto& [key, values] : study.vary) {
+      json["vary"][key] = Json::array();
+      for (const std::string& value : values) json["vary"][key].push_back(Json::parse(value));
+    }
+  }
+  return json;
+}
+
+std::string finish(const Json& json) {
+  return json.dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";
+}
+
+Json versions_json() {
+  return {{"stepcast", version},
+          {"revision", revision},
+          {"build_type", build_type},
+          {"simgrid", simgrid_version()}};
+}
+
+Json parse_all(const std::vector<std::string>& texts) {
+  Json list = Json::array();
+  for (const std::string& text : texts) list.push_back(Json::parse(text));
+  return list;
+}
+
+}  // namespace
+
+std::string point_json(const Point& point, const StepResult& result, std::string_view engine) {
+  Json settings = Json::object();
+  for (const auto& [key, value] : point.settings) settings[key] = Json::parse(value);
+  Json communication_basis = nullptr;
+  if (result.communication_basis) communication_basis = to_string(*result.communication_basis);
+  Json json = {{"settings", settings},
+               {"engine", engine},
+               {"world_size", result.world_size},
+               {"nodes", result.nodes},
+               {"micro_batch", result.micro_batch},
+               {"accumulation_steps", point.scenario.training.accumulation_steps},
+               {"global_batch", result.global_batch},
+               {"step_time_s", result.step_time.value()},
+               {"step_time_band_s", {result.step_time_low.value(), result.step_time_high.value()}},
+               {"split", split_json(result.split)},
+               {"comm_s", result.comm.value()},
+               {"overlapped_comm_s", result.overlapped.value()},
+               {"comm_fraction", result.comm_fraction},
+               {"throughput_samples_per_s", result.throughput_samples_per_s},
+               {"scaling_efficiency", result.scaling_efficiency},
+               {"sent_bytes_per_rank", result.sent_per_rank.value()},
+               {"all_reduce_bytes_per_sample", result.all_reduce_bytes_per_sample},
+               {"memory", memory_json(result.memory)},
+               {"learning_rate",
+                {{"reference_global_batch", result.reference_global_batch},
+                 {"linear_factor", result.linear_lr_factor},
+                 {"sqrt_factor", result.sqrt_lr_factor}}},
+               {"basis", {{"compute", "measured"}, {"communication", communication_basis}}}};
+  // An empty braced list would become null, and a list of one object that object.
+  json["links"] = Json::array();
+  for (const LinkResult& link : result.links) json["links"].push_back(link_json(link));
+  json["buckets"] = Json::array();
+  for (const BucketResult& bucket : result.buckets) json["buckets"].push_back(bucket_json(bucket));
+  return json.dump();
+}
+
+std::string result_json(const Study& study, const std::vector<std::string>& points) {
+  Json inputs = Json::object();
+  for (const char* key : {"model", "platform", "calibration"}) {
+    const auto file = study.files.find(key);
+    if (file == study.files.end()) {
+      inputs[key] = nullptr;
+      continue;
+    }
+    const JsonView root = file->second.document.root();
+    inputs[key] = {{"path", file->second.path},
+                   {"name", root.at("name").string()},
+                   {"source", root.at("source").string()},
+                   {"document", Json::parse(root.dump())}};
+  }
+  return finish({{"format", "stepcast.result/1"},
+                 {"scenario", resolved_scenario(study)},
+                 {"versions", versions_json()},
+                 {"inputs", inputs},
+                 {"points", parse_all(points)}});
+}
+
+std::string collective_row_json(const CollectiveRow& row) {
+  return Json({{"bytes", row.bytes},
+               {"ranks", row.ranks},
+               {"algorithm", row.algorithm},
+               {"protocol", row.protocol},
+               {"channels", row.channels},
+               {"chunk_bytes", row.chunk_bytes},
+               {"time_s", row.time_s},
+               {"algbw_Bps", row.algbw_Bps},
+               {"busbw_Bps", row.busbw_Bps},
+               {"sent_bytes_per_rank", row.sent_bytes_per_rank},
+               {"basis", row.basis}})
+      .dump();
+}
+
+std::string collective_json(std::string_view platform, std::string_view operation,
+                            std::string_view engine, const std::vector<std::string>& rows) {
+  return finish({{"format", "stepcast.collective/1"},
+                 {"platform", platform},
+                 {"operation", operation},
+                 {"engine", engine},
+                 {"versions", versions_json()},
+                 {"rows", parse_all(rows)}});
+}
+
+}  // namespace stepcast

@@ -1,0 +1,64 @@
+// Results as people and programs read them. A point is rendered to JSON once; the table and the CSV
+// are read off that JSON, so that all three say the same.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/json_view.hpp"
+#include "input/study.hpp"
+#include "result/metrics.hpp"
+
+namespace stepcast {
+
+/// One point of stepcast.result/1 as JSON text.
+[[nodiscard]] std::string point_json(const Point& point, const StepResult& result,
+                                     std::string_view engine);
+
+/// The whole of stepcast.result/1. `points` are texts of point_json().
+[[nodiscard]] std::string result_json(const Study& study, const std::vector<std::string>& points);
+
+/// One row of `stepcast collective`.
+struct CollectiveRow {
+  std::int64_t bytes = 0;
+  int ranks = 0;
+  std::string algorithm;
+  std::string protocol;
+  int channels = 0;
+  double chunk_bytes = 0.0;
+  double time_s = 0.0;
+  double algbw_Bps = 0.0;
+  double busbw_Bps = 0.0;
+  double sent_bytes_per_rank = 0.0;
+  std::string basis;
+};
+[[nodiscard]] std::string collective_row_json(const CollectiveRow& row);
+/// The whole of stepcast.collective/1. `rows` are texts of collective_row_json().
+[[nodiscard]] std::string collective_json(std::string_view platform, std::string_view operation,
+                                          std::string_view engine,
+                                          const std::vector<std::string>& rows);
+
+/// Step time and its split, one line a point.
+[[nodiscard]] std::string result_table(const std::vector<JsonDocument>& points);
+/// What the table has no room for: learning rate for the larger batch, memory.
+[[nodiscard]] std::string result_notes(const std::vector<JsonDocument>& points);
+/// As nccl-tests prints it, with what was chosen.
+[[nodiscard]] std::string collective_table(const std::vector<JsonDocument>& documents);
+
+/// One line a point, the varied keys first, then every figure under its JSON name.
+[[nodiscard]] std::string result_csv(const std::vector<JsonDocument>& points);
+
+/// Events of one point for Perfetto and chrome://tracing, as JSON texts: a process for each of the
+/// first `ranks` ranks with a track for computation and one for communication.
+[[nodiscard]] std::vector<std::string> chrome_trace_events(const Job& job, const Timeline& timeline,
+                                                           std::size_t point_index,
+                                                           std::string_view point_name, int ranks);
+[[nodiscard]] std::string chrome_trace(const std::vector<std::string>& events);
+
+/// `cluster.gpus = 8, ...`, or "the scenario" when nothing varies.
+[[nodiscard]] std::string point_name(const Point& point);
+
+}  // namespace stepcast

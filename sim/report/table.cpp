@@ -1,0 +1,121 @@
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/text.hpp"
+#include "report/report.hpp"
+
+namespace stepcast {
+namespace {
+
+using Row = std::vector<std::string>;
+
+/// Right-aligned columns under their heads.
+std::string render(const std::vector<Row>& rows) {
+  std::vector<std::size_t> width;
+  for (const Row& row : rows) {
+    width.resize(std::max(width.size(), row.size()), 0);
+    for (std::size_t i = 0; i < row.size(); ++i) width[i] = std::max(width[i], row[i].size());
+  }
+  std::string text;
+  for (const Row& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i)
+      text += fmt::format("{}{:>{}}", i == 0 ? "" : "  ", row[i], width[i]);
+    text += '\n';
+  }
+  return text;
+}
+
+std::string milliseconds(double seconds) { return fmt::format("{:.3f}", seconds * 1e3); }
+
+std::string percent(double fraction) { return fmt::format("{:.1f} %", fraction * 100.0); }
+
+std::string setting_text(const std::string& key, const JsonView& value) {
+  if (key.ends_with("_bytes") && !value.is_auto() && value.dump().front() != '"')
+    return format_bytes(value.number());
+  std::string text = value.dump();
+  if (text.size() >= 2 && text.front() == '"') text = text.substr(1, text.size() - 2);
+  return text;
+}
+
+}  // namespace
+
+std::string result_table(const std::vector<JsonDocument>& points) {
+  std::vector<Row> rows;
+  Row heads;
+  for (const auto& [key, value] : points.front().root().at("settings").members())
+    if (key != "cluster.gpus") heads.push_back(key.substr(key.rfind('.') + 1));
+  for (const char* head :
+       {"GPUs", "batch", "step ms", "compute", "exposed", "host", "wait", "optim.", "exposed %",
+        "hidden ms", "samples/s", "efficiency", "comm. basis"})
+    heads.emplace_back(head);
+  rows.push_back(heads);
+  for (const JsonDocument& document : points) {
+    const JsonView point = document.root();
+    const JsonView split = point.at("split");
+    Row row;
+    for (const auto& [key, value] : point.at("settings").members())
+      if (key != "cluster.gpus") row.push_back(setting_text(key, value));
+    row.push_back(point.at("world_size").dump());
+    row.push_back(point.at("global_batch").dump());
+    row.push_back(milliseconds(point.at("step_time_s").number()));
+    for (const char* part : {"compute_s", "exposed_comm_s", "host_s", "wait_s", "optimizer_s"})
+      row.push_back(milliseconds(split.at(part).number()));
+    row.push_back(percent(point.at("comm_fraction").number()));
+    row.push_back(milliseconds(point.at("overlapped_comm_s").number()));
+    row.push_back(fmt::format("{:.1f}", point.at("throughput_samples_per_s").number()));
+    row.push_back(percent(point.at("scaling_efficiency").number()));
+    row.push_back(point.at("buckets").elements().empty()
+                      ? "none"
+                      : point.at("basis").at("communication").string());
+    rows.push_back(std::move(row));
+  }
+  return render(rows);
+}
+
+std::string result_notes(const std::vector<JsonDocument>& points) {
+  std::vector<std::string> linear;
+  std::vector<std::string> square_root;
+  bool batch_grows = false;
+  double most_bytes = 0.0;
+  for (const JsonDocument& document : points) {
+    const JsonView rate = document.root().at("learning_rate");
+    linear.push_back(fmt::format("{:.4g}", rate.at("linear_factor").number()));
+    square_root.push_back(fmt::format("{:.4g}", rate.at("sqrt_factor").number()));
+    batch_grows |= rate.at("linear_factor").number() != 1.0;
+    most_bytes = std::max(most_bytes, document.root().at("memory").at("known_bytes").number());
+  }
+  const JsonView first = points.front().root();
+  std::string text;
+  if (batch_grows && points.size() <= 16)
+    text +=
+        fmt::format("Learning rate relative to batch {}: linear rule x {}; square-root rule x {}\n",
+                    first.at("learning_rate").at("reference_global_batch").dump(),
+                    fmt::join(linear, ", "), fmt::join(square_root, ", "));
+  const JsonView memory = first.at("memory");
+  text += fmt::format(
+      "Memory per GPU: {}{}{}\n", memory.at("activation_bytes").is_null() ? "at least " : "",
+      format_bytes(most_bytes),
+      memory.at("gpu_bytes").is_null() ? ""
+                                       : " of " + format_bytes(memory.at("gpu_bytes").number()));
+  return text;
+}
+
+std::string collective_table(const std::vector<JsonDocument>& documents) {
+  std::vector<Row> rows = {{"#      size", "algorithm", "protocol", "channels", "chunk", "time",
+                            "algbw", "busbw", "basis"},
+                           {"#       (B)", "", "", "", "(B)", "(us)", "(GB/s)", "(GB/s)", ""}};
+  for (const JsonDocument& document : documents) {
+    const JsonView row = document.root();
+    rows.push_back(
+        {row.at("bytes").dump(), row.at("algorithm").string(), row.at("protocol").string(),
+         row.at("channels").dump(), fmt::format("{:.0f}", row.at("chunk_bytes").number()),
+         fmt::format("{:.2f}", row.at("time_s").number() * 1e6),
+         fmt::format("{:.2f}", row.at("algbw_Bps").number() / 1e9),
+         fmt::format("{:.2f}", row.at("busbw_Bps").number() / 1e9), row.at("basis").string()});
+  }
+  return render(rows);
+}
+
+}  // namespace stepcast

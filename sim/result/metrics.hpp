@@ -1,0 +1,97 @@
+// From a timeline to the figures that people read. docs/results.md defines each of them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/job.hpp"
+#include "engine/timeline.hpp"
+#include "input/study.hpp"
+
+namespace stepcast {
+
+/// Where a step's time goes on the compute stream of a rank, averaged over ranks; adds up to it.
+struct Split {
+  Seconds compute;       ///< forward, backward, copies and divisions of gradients
+  Seconds exposed_comm;  ///< blocked while one of the rank's collectives is under way
+  Seconds host;          ///< idle because the host is late
+  Seconds wait;          ///< blocked or done while other ranks are not there yet
+  Seconds optimizer;
+};
+
+struct BucketResult {
+  std::int64_t bytes = 0;
+  std::size_t parameters = 0;
+  std::string algorithm;
+  std::string protocol;
+  int channels = 0;
+  Bytes chunk;
+  Seconds ready;  ///< the last rank hands it over
+  Seconds start;  ///< and the communication stream is free
+  Seconds end;    ///< the last rank has it
+  BytesPerSecond algbw;
+  BytesPerSecond busbw;
+  Basis basis = Basis::mechanism;
+  std::int64_t runs_per_step = 1;
+};
+
+struct MemoryResult {
+  std::int64_t parameters_bytes = 0;
+  std::int64_t gradients_bytes = 0;
+  std::int64_t optimizer_bytes = 0;
+  std::int64_t bucket_bytes = 0;
+  std::int64_t nccl_bytes = 0;
+  std::optional<std::int64_t> activation_bytes;
+  std::optional<std::int64_t> gpu_bytes;
+  [[nodiscard]] std::int64_t known_bytes() const;
+  /// Empty when it is not known: the known part fits, and activations or the GPU's memory are
+  /// unknown.
+  [[nodiscard]] std::optional<bool> fits() const;
+};
+
+/// Traffic of one kind of link in one step.
+struct LinkResult {
+  std::string kind;  ///< intra_node or inter_node
+  std::size_t links = 0;
+  Bytes total;
+  Bytes busiest;  ///< on the link that carries most
+  std::string busiest_link;
+  double busiest_utilisation = 0;  ///< its bytes / (bandwidth * step time)
+};
+
+struct StepResult {
+  int world_size = 0;
+  int nodes = 0;
+  std::int64_t micro_batch = 0;
+  std::int64_t global_batch = 0;
+  Seconds step_time;
+  Seconds step_time_low, step_time_high;
+  Split split;
+  Seconds comm;        ///< communication stream busy, averaged over ranks
+  Seconds overlapped;  ///< of that, hidden behind computation
+  double comm_fraction = 0.0;
+  double throughput_samples_per_s = 0.0;
+  double scaling_efficiency = 0.0;
+  Bytes sent_per_rank;  ///< payload, the rank that sends most
+  double all_reduce_bytes_per_sample = 0.0;
+  std::vector<BucketResult> buckets;
+  std::vector<LinkResult> links;
+  MemoryResult memory;
+  std::int64_t reference_global_batch = 0;
+  double linear_lr_factor = 1.0;
+  double sqrt_lr_factor = 1.0;
+  std::optional<Basis> communication_basis;  ///< the weakest of all buckets; empty without any
+};
+
+/// The measured step that a point replays.
+[[nodiscard]] const MeasuredStep& measured_step(const Point& point);
+/// The program of a point with its lowered collectives.
+[[nodiscard]] Job job_of(const Point& point);
+[[nodiscard]] StepResult summarize(const Point& point, const Job& job, const Timeline& timeline);
+
+/// busbw / algbw of an AllReduce: 2(n-1)/n (nccl-tests doc/PERFORMANCE.md).
+[[nodiscard]] double all_reduce_bus_factor(int ranks);
+
+}  // namespace stepcast

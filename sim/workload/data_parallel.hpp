@@ -1,0 +1,18 @@
+// One data-parallel training step as a program.
+#pragma once
+
+#include "input/platform.hpp"
+#include "input/scenario.hpp"
+#include "input/step_trace.hpp"
+#include "workload/program.hpp"
+
+namespace stepcast {
+
+/// Micro-steps of forward and backward, the AllReduce of the gradients as `training.sync` says, the
+/// optimizer after the last of them (docs/model.md §1). With one rank there is nothing to reduce.
+[[nodiscard]] Program data_parallel_step(const MeasuredStep& measured,
+                                         const std::vector<Parameter>& parameters,
+                                         const TrainingSettings& training, const Gpu& gpu,
+                                         int world_size);
+
+}  // namespace stepcast

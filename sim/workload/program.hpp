@@ -1,0 +1,51 @@
+// What each rank does in one training step, with no network and no clock. In data parallelism all
+// ranks run the same program on their own data.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/units.hpp"
+
+namespace stepcast {
+
+enum class Phase { forward, backward, finalize, optimizer, host };
+
+/// Occupies the compute stream. Phase::host is the stream standing idle because the host is late.
+struct Compute {
+  Phase phase;
+  std::string name;
+  Seconds duration;
+};
+/// Hands a collective to the communication stream; the compute stream goes on.
+struct Launch {
+  int collective;
+};
+/// The compute stream waits until a collective is done on this rank.
+struct Wait {
+  int collective;
+};
+using Task = std::variant<Compute, Launch, Wait>;
+
+/// The AllReduce of one bucket of gradients, launched once by each rank each time its segment is
+/// done. Collectives run one after the other on each rank's communication stream, and each starts
+/// when the last rank has arrived.
+struct Collective {
+  std::int64_t bytes = 0;
+  std::vector<int> parameters;  ///< whose gradients are in it, in bucket order
+};
+
+/// Tasks in order on the compute stream, done `repeat` times over (equal micro-steps).
+struct Segment {
+  std::int64_t repeat = 1;
+  std::vector<Task> tasks;
+};
+
+struct Program {
+  std::vector<Collective> collectives;
+  std::vector<Segment> segments;
+};
+
+}  // namespace stepcast

@@ -1,0 +1,43 @@
+"""The figures of the README are what the commands beside them print."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+STEPCAST = os.environ.get("STEPCAST", str(ROOT / "build/release/stepcast"))
+README = (ROOT / "README.md").read_text()
+
+
+def after(comment: str) -> str:
+    return README.split(f"<!-- {comment} -->\n")[1]
+
+
+def test_quickstart_table():
+    printed = subprocess.run([STEPCAST, "run", "scenarios/quickstart.json"], cwd=ROOT, check=True,
+                             capture_output=True, text=True).stdout
+    assert after("stepcast run scenarios/quickstart.json").startswith(f"```\n{printed}```\n")
+
+
+def test_comparison_with_measurements():
+    case = "tests/validation/pytorch_ddp_resnet50.json"
+    printed = subprocess.run([sys.executable, "tests/validation/compare.py", case], cwd=ROOT, check=True,
+                             capture_output=True, text=True).stdout
+    assert after(f"tests/validation/compare.py {case}").startswith(printed)
+
+
+def test_residuals_of_the_calibration():
+    calibration = json.loads((ROOT / "platforms/abci_v100.calibration.json").read_text())
+    words = " ".join(README.split())
+    of = {protocol["name"]: protocol["residuals"] for protocol in calibration["protocols"]}
+    simple, ll = ({key: f"{of[name][key]:.1%}".replace("%", " %") for key in ("median_abs", "max_abs")}
+                  for name in ("Simple", "LL"))
+    assert f"a median error of {simple['median_abs']} and a worst of {simple['max_abs']};" in words
+    assert f"with {ll['median_abs']} and {ll['max_abs']}." in words
+
+
+def test_its_links_lead_somewhere():
+    for target in [part.split(")")[0] for part in README.split("](")[1:]]:
+        assert target.startswith("https://") or (ROOT / target).exists(), target
