@@ -109,11 +109,12 @@ void check_fairness(const LoweredCollective& collective, const Evaluation& evalu
   }
 }
 
-Evaluation evaluate_exactly(const LoweredCollective& collective, const Cluster& cluster) {
+/// When each rank is done, from the start of the collective.
+std::vector<Seconds> evaluate_exactly(const LoweredCollective& collective, const Cluster& cluster) {
   const std::vector<BytesPerSecond> rates = even_share_rates(collective, cluster.bandwidths());
   Evaluation evaluation = evaluate(collective, rates);
   check_fairness(collective, evaluation, cluster, rates);
-  return evaluation;
+  return std::move(evaluation.done);
 }
 
 /// Walks all ranks through the program side by side.
@@ -125,7 +126,7 @@ class Walk {
         compute_(ranks_),
         communication_(ranks_) {
     for (const LoweredCollective& collective : job.lowered)
-      evaluations_.push_back(evaluate_exactly(collective, job.cluster));
+      done_after_start_.push_back(evaluate_exactly(collective, job.cluster));
     for (const Segment& segment : job.program.segments) timeline_.tasks += segment.tasks.size();
     timeline_.ranks = job.cluster.ranks();
     timeline_.task_times.resize(ranks_ * timeline_.tasks);
@@ -177,15 +178,15 @@ class Walk {
     times.ready = compute_;
     for (std::size_t rank = 0; rank < ranks_; ++rank)
       times.start = std::max({times.start, compute_[rank], communication_[rank]});
-    times.end = evaluations_[job_.lowered_of[index]].done;
+    times.end = done_after_start_[job_.lowered_of[index]];
     for (Seconds& end : times.end) end += times.start;
     communication_ = times.end;
   }
 
   const Job& job_;
   std::size_t ranks_;
-  std::vector<Evaluation> evaluations_;  ///< by lowered collective
-  std::vector<Seconds> compute_;         ///< by rank: when its compute stream is free
+  std::vector<std::vector<Seconds>> done_after_start_;  ///< by lowered collective, by rank
+  std::vector<Seconds> compute_;  ///< by rank: when its compute stream is free
   std::vector<Seconds> communication_;
   Timeline timeline_;
 };

@@ -4,7 +4,9 @@ import csv
 import json
 import os
 import resource
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -279,6 +281,25 @@ def test_contention_that_the_analytic_engine_cannot_answer_is_a_failure(tmp_path
     assert line.startswith("the analytic engine cannot answer: ")
     assert line.endswith(" at changing rates; use --engine simgrid")
     assert stepcast(*question, "simgrid").returncode == 0
+
+
+def test_an_interrupt_leaves_nothing_behind(tmp_path):
+    # Takes minutes if nobody stops it.
+    run = subprocess.Popen(
+        [STEPCAST, "collective", "--platform", IDEAL, "--gpus", "512", "--bytes", "64MiB", "--chunk-bytes", "32KiB",
+         "--json", tmp_path / "never.json"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    children = Path(f"/proc/{run.pid}/task/{run.pid}/children")
+    deadline = time.monotonic() + 20
+    while not (child := children.read_text().split()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert child
+    run.send_signal(signal.SIGINT)  # to the parent alone; a terminal would send it to both
+    assert run.communicate(timeout=20)[0] == b""
+    assert run.returncode == -signal.SIGINT
+    while Path(f"/proc/{child[0]}").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not Path(f"/proc/{child[0]}").exists() or "Z" in Path(f"/proc/{child[0]}/stat").read_text().split()[2]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_killed_simulation_is_reported():
