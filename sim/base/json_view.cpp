@@ -178,6 +178,8 @@ void JsonDocument::set(const std::vector<std::string>& path, const std::string& 
     parsed = bytes ? Json(*bytes) : Json(value);
   }
   *node = std::move(parsed);
+  std::erase_if(origin_of_,
+                [&](const auto& entry) { return entry.first.starts_with(pointer + "/"); });
   origin_of_[pointer] = origin;
 }
 
@@ -229,11 +231,13 @@ void JsonView::expect_format(std::string_view format) const {
 }
 
 double JsonView::number(double min, double max) const {
-  const bool bounded = max != std::numeric_limits<double>::infinity();
-  const std::string allowed =
-      bounded ? fmt::format("must be in [{}, {}]", format_number(min), format_number(max))
-              : fmt::format("must be at least {}", format_number(min));
-  if (!node_->is_number()) wrong("must be a number: " + allowed);
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  std::string allowed = "must be a number";
+  if (max != infinity)
+    allowed = fmt::format("must be in [{}, {}]", format_number(min), format_number(max));
+  else if (min != -infinity)
+    allowed = fmt::format("must be at least {}", format_number(min));
+  if (!node_->is_number()) wrong(min == -infinity ? allowed : "must be a number: " + allowed);
   const double value = node_->get<double>();
   if (!(value >= min && value <= max) || !std::isfinite(value)) wrong(allowed);
   return value;
@@ -287,8 +291,11 @@ bool JsonView::is_auto() const {
 }
 
 std::string JsonView::where() const {
-  const auto origin = document_->origin_of_.find(pointer_);
-  if (origin != document_->origin_of_.end()) return origin->second;
+  // The command line may have set the value, or an object around it.
+  for (std::string pointer = pointer_; !pointer.empty(); pointer.resize(pointer.rfind('/'))) {
+    const auto origin = document_->origin_of_.find(pointer);
+    if (origin != document_->origin_of_.end()) return origin->second;
+  }
   return pointer_.empty() ? document_->name_ : document_->name_ + ":" + pointer_;
 }
 

@@ -72,6 +72,7 @@ std::string format_number(double value) { return fmt::format("{}", value); }
 std::string suggest(std::string_view unknown, const std::vector<std::string>& known) {
   std::vector<std::string> near;
   for (const std::string& name : known) {
+    if (unknown.empty()) break;
     const std::size_t tolerance =
         std::max<std::size_t>(2, std::min(unknown.size(), name.size()) / 3);
     const bool contains = unknown.size() >= 3 && name.find(unknown) != std::string::npos;

@@ -12,6 +12,13 @@
 namespace stepcast {
 namespace {
 
+/// One line, whatever names a file or a key has: control characters become spaces.
+void print_error(std::string problem) {
+  for (char& c : problem)
+    if (static_cast<unsigned char>(c) < ' ') c = ' ';
+  fmt::print(stderr, "stepcast: {}\n", problem);
+}
+
 template <class Options>
 int run_or_help(const std::string& command, const Options& options, int (*run)(const Options&)) {
   if (!options.help) return run(options);
@@ -46,10 +53,10 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "stepcast: cannot write to stdout\n");
     return 1;
   } catch (const stepcast::InputError& error) {
-    fmt::print(stderr, "stepcast: {}\n", error.what());
+    stepcast::print_error(error.what());
     return 2;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "stepcast: {}\n", error.what());
+    stepcast::print_error(error.what());
     return 1;
   }
 }

@@ -164,7 +164,7 @@ CollectiveOptions parse_collective(const std::vector<std::string>& arguments) {
   choose("algorithm", settings.algorithm, word);
   choose("protocol", settings.protocol, word);
   choose("channels", settings.channels,
-         [](const std::string& text) { return whole_number("channels", text, 1, 64); });
+         [](const std::string& text) { return whole_number("channels", text, 1, most_channels); });
   choose("chunk-bytes", settings.chunk_bytes, [](const std::string& text) {
     if (text == "max") return infinite_chunk;
     const std::int64_t bytes = byte_count("chunk-bytes", text, ", auto or max");

@@ -48,14 +48,20 @@ std::string simulate_point(const Study& study, std::size_t index, const RunOptio
   return answer;
 }
 
-/// Says once for each calibration that it is of other machines.
-void warn_of_foreign_calibrations(const Study& study) {
+/// Says once what is replayed on other machines than it was measured on.
+void warn_of_foreign_inputs(const Study& study) {
   std::set<std::string> warnings;
-  for (const Point& point : study.points)
-    if (point.calibration != nullptr && point.calibration->platform != point.platform->name)
+  for (const Point& point : study.points) {
+    const Platform& platform = *point.platform;
+    if (point.model->gpu != platform.gpu.name)
+      warnings.insert(fmt::format(
+          "the trace of {} was recorded on {}, not on {}: computation is replayed as it was",
+          point.model->name, point.model->gpu, platform.gpu.name));
+    if (point.calibration != nullptr && point.calibration->platform != platform.name)
       warnings.insert(fmt::format(
           "the calibration \"{}\" was measured on {}, not on {}: communication is extrapolated",
-          point.calibration->name, point.calibration->platform, point.platform->name));
+          point.calibration->name, point.calibration->platform, platform.name));
+  }
   for (const std::string& warning : warnings)
     fmt::print(stderr, "stepcast: warning: {}\n", warning);
 }
@@ -82,7 +88,7 @@ void run_scenario(const std::string& path, const RunOptions& options) {
     }
   }
 
-  warn_of_foreign_calibrations(study);
+  warn_of_foreign_inputs(study);
   std::vector<JsonDocument> documents;
   for (const std::string& point : points) documents.push_back(JsonDocument::parse(point, "point"));
   if (outputs.json) outputs.json->write(result_json(study, points));

@@ -11,6 +11,7 @@
 namespace stepcast {
 namespace {
 
+constexpr const char* default_algorithm = "ring";
 constexpr double most_transfers = 2e8;  // about 5 GB of schedule
 
 /// The protocols this machine has figures for. Without a calibration there is one, at nominal cost.
@@ -32,6 +33,14 @@ ProtocolFigures find_protocol(const std::vector<ProtocolFigures>& protocols,
   }
   throw InputError(wanted.origin, fmt::format("no figures for \"{}\"{}", *wanted.value,
                                               suggest(*wanted.value, known)));
+}
+
+const AllReduceAlgorithm& find_algorithm(const Choice<std::string>& wanted,
+                                         const std::string& name) {
+  const AllReduceAlgorithm* algorithm = all_reduce_algorithms().find(name);
+  if (algorithm != nullptr) return *algorithm;
+  throw InputError(wanted.origin, fmt::format("unknown \"{}\"{}", name,
+                                              suggest(name, all_reduce_algorithms().names())));
 }
 
 /// Time of a ring whose slowest hop never waits: launch + 2(n-1) (alpha + chunk / rate),
@@ -71,6 +80,17 @@ Basis basis_of(const ProtocolFigures& protocol, Bytes bytes, const Cluster& clus
   return inside ? Basis::interpolated : Basis::extrapolated;
 }
 
+void refuse_too_many(double transfers, const CollectiveSettings& settings, const Cluster& cluster,
+                     Bytes bytes) {
+  if (transfers <= most_transfers) return;
+  const std::string limit = fmt::format("at most {:.0e} are simulated", most_transfers);
+  if (const auto& chunk = settings.chunk_bytes; chunk.value && *chunk.value != infinite_chunk)
+    throw InputError(chunk.origin, fmt::format("{} cuts {} into {:.3g} transfers; {}", *chunk.value,
+                                               format_bytes(bytes.value()), transfers, limit));
+  throw InputError(cluster.origin(), fmt::format("{} ranks need {:.3g} transfers; {}",
+                                                 cluster.ranks(), transfers, limit));
+}
+
 /// The route of each connection: the hop of its channel's ring that starts at the sender.
 std::vector<Route> routes_of(const Schedule& schedule, const std::vector<Ring>& rings) {
   std::vector<std::vector<const Route*>> hop_from(rings.size());  // [channel][rank]
@@ -92,6 +112,7 @@ std::vector<Route> routes_of(const Schedule& schedule, const std::vector<Ring>& 
 
 std::string to_string(Basis basis) {
   switch (basis) {
+    case Basis::measured: return "measured";
     case Basis::mechanism: return "mechanism";
     case Basis::interpolated: return "interpolated";
     case Basis::extrapolated: return "extrapolated";
@@ -99,16 +120,19 @@ std::string to_string(Basis basis) {
   return {};
 }
 
+void check_choices(const CollectiveSettings& settings, const Cluster& cluster) {
+  if (const auto& algorithm = settings.algorithm; algorithm.value)
+    static_cast<void>(find_algorithm(algorithm, *algorithm.value));
+  if (settings.protocol.value)
+    static_cast<void>(find_protocol(protocols_of(cluster), settings.protocol));
+}
+
 LoweredCollective lower_all_reduce(Bytes bytes, const CollectiveSettings& settings,
                                    const Cluster& cluster, const std::vector<Ring>& rings) {
   LoweredCollective lowered;
   lowered.bytes = bytes;
-  lowered.algorithm = settings.algorithm.value.value_or("ring");
-  const AllReduceAlgorithm* algorithm = all_reduce_algorithms().find(lowered.algorithm);
-  if (algorithm == nullptr)
-    throw InputError(settings.algorithm.origin,
-                     fmt::format("unknown \"{}\"{}", lowered.algorithm,
-                                 suggest(lowered.algorithm, all_reduce_algorithms().names())));
+  lowered.algorithm = settings.algorithm.value.value_or(default_algorithm);
+  const AllReduceAlgorithm& algorithm = find_algorithm(settings.algorithm, lowered.algorithm);
 
   // One channel for each ring of the machine; more share its links, fewer leave some idle.
   lowered.channels = settings.channels.value.value_or(static_cast<int>(rings.size()));
@@ -126,12 +150,8 @@ LoweredCollective lower_all_reduce(Bytes bytes, const CollectiveSettings& settin
       .rings = {}};
   for (std::size_t channel = 0; channel < channels; ++channel)
     spec.rings.push_back(rings[channel % rings.size()].ranks);
-  if (const double transfers = algorithm->count_transfers(spec); transfers > most_transfers)
-    throw InputError(settings.chunk_bytes.origin,
-                     fmt::format("{} cuts {} into {:.3g} transfers; at most {:.0e} are simulated",
-                                 *settings.chunk_bytes.value, format_bytes(bytes.value()),
-                                 transfers, most_transfers));
-  lowered.schedule = algorithm->generate(spec);
+  refuse_too_many(algorithm.count_transfers(spec), settings, cluster, bytes);
+  lowered.schedule = algorithm.generate(spec);
   if (!lowered.schedule.chunk_bytes.empty())
     lowered.chunk =
         *std::max_element(lowered.schedule.chunk_bytes.begin(), lowered.schedule.chunk_bytes.end());

@@ -14,8 +14,9 @@
 
 namespace stepcast {
 
-/// Where a number comes from.
+/// Where a number comes from; of several, the later one is the weaker.
 enum class Basis {
+  measured,      ///< as it was measured, on this hardware
   mechanism,     ///< nominal figures of the platform, nothing measured
   interpolated,  ///< measured figures, inside the range they were fitted on
   extrapolated,  ///< measured figures, outside that range
@@ -38,8 +39,13 @@ struct LoweredCollective {
   double wire_bytes_per_byte = 1.0;  ///< the protocol's flags
 };
 
-/// `job_bandwidths` of the cluster and figures of its calibration. Throws InputError for an unknown
-/// algorithm or protocol, or a chunk so small that the schedule would not fit in memory.
+/// Throws InputError for an algorithm that is not registered or a protocol that has no figures.
+void check_choices(const CollectiveSettings& settings, const Cluster& cluster);
+
+/// `rings` are find_rings(cluster). What the settings leave open is chosen: ring, the protocol with
+/// the smallest estimate (docs/model.md §3), one channel a ring, blocks in one piece. Throws
+/// InputError for an unknown algorithm or protocol, or a chunk so small that the schedule would not
+/// fit in memory.
 [[nodiscard]] LoweredCollective lower_all_reduce(Bytes bytes, const CollectiveSettings& settings,
                                                  const Cluster& cluster,
                                                  const std::vector<Ring>& rings);

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/error.hpp"
+#include "input/scenario.hpp"
 
 namespace stepcast {
 namespace {
@@ -161,7 +162,7 @@ std::vector<Ring> rings_in_one_node(const Cluster& cluster) {
   const NodeGraph& graph = cluster.platform().node_graph;
   const int gpus = cluster.ranks();
   const std::vector<int> out = links_out(graph, gpus);
-  const int most = *std::min_element(out.begin(), out.end());
+  const int most = std::min(most_channels, *std::min_element(out.begin(), out.end()));
   std::vector<Ring> rings;
   for (const Path& cycle : PathSearch(graph, gpus, 1).cycles(most)) {
     Ring ring;
@@ -205,10 +206,11 @@ std::vector<Ring> rings_over_nodes(const Cluster& cluster) {
   const Platform& platform = cluster.platform();
   // Enough channels on each NIC for their NVLinks to fill it.
   const bool one_gpu_each = platform.gpus_per_node == 1;
-  const int per_nic = one_gpu_each ? 1
-                                   : static_cast<int>(std::ceil(cluster.inter_node_bandwidth() /
-                                                                cluster.intra_node_bandwidth()));
-  const int channels = platform.nics->count * per_nic;
+  const double per_nic =
+      one_gpu_each ? 1.0
+                   : std::ceil(cluster.inter_node_bandwidth() / cluster.intra_node_bandwidth());
+  const int channels =
+      static_cast<int>(std::min<double>(most_channels, platform.nics->count * per_nic));
 
   const std::vector<Path> full_node = paths_through_node(cluster, cluster.gpus_used(0), channels);
   const int last = cluster.nodes() - 1;

@@ -5,6 +5,7 @@
 namespace stepcast {
 
 Job make_job(Program program, const CollectiveSettings& settings, const Cluster& cluster) {
+  check_choices(settings, cluster);
   Job job{cluster, std::move(program), {}, {}};
   if (job.program.collectives.empty()) return job;
   const std::vector<Ring> rings = find_rings(cluster);

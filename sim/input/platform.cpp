@@ -14,6 +14,7 @@ constexpr double fastest_Bps = 1e14;
 constexpr double longest_alpha_s = 1.0;
 
 LinkFigures read_figures(const JsonView& json) {
+  if (const auto source = json.find("source")) static_cast<void>(source->string());
   return {.bandwidth = BytesPerSecond{json.at("bandwidth_Bps").number(slowest_Bps, fastest_Bps)},
           .alpha = Seconds{json.at("alpha_s").number(0.0, longest_alpha_s)}};
 }
@@ -87,6 +88,7 @@ Platform read_platform(const JsonView& json) {
   if (platform.nodes > 1 || json.find("fabric")) {
     const JsonView fabric = json.at("fabric");
     fabric.allow_only({"kind", "source"});
+    if (const auto source = fabric.find("source")) static_cast<void>(source->string());
     // One non-blocking switch: only the NICs can be a bottleneck, so it adds no link of its own.
     static_cast<void>(fabric.at("kind").word({"switch"}));
   }

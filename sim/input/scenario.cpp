@@ -79,7 +79,7 @@ CollectiveSettings read_collective(const std::optional<JsonView>& json) {
   choose("algorithm", collective.algorithm, word);
   choose("protocol", collective.protocol, word);
   choose("channels", collective.channels,
-         [](const JsonView& value) { return static_cast<int>(value.integer(1, 64)); });
+         [](const JsonView& value) { return static_cast<int>(value.integer(1, most_channels)); });
   choose("chunk_bytes", collective.chunk_bytes, [](const JsonView& value) {
     return value.dump() == "\"max\"" ? infinite_chunk : value.integer(1, largest_bytes);
   });

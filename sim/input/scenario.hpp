@@ -45,6 +45,7 @@ struct CollectiveSettings {
   Choice<int> channels;
   Choice<std::int64_t> chunk_bytes;  ///< infinite_chunk for "max"
 };
+constexpr int most_channels = 64;  ///< NCCL's own limit (MAXCHANNELS since 2.25)
 /// "max": a block is never cut.
 constexpr std::int64_t infinite_chunk = std::int64_t{1} << 62;
 

@@ -70,6 +70,11 @@ MeasuredStep read_measured_step(const JsonView& json, const ParameterIndex& inde
       activations && !activations->is_null())
     step.activation_bytes = activations->integer(0, std::int64_t{1} << 50);
 
+  Seconds total;
+  for (const auto* spans : {&step.forward, &step.backward, &step.finalize, &step.optimizer})
+    for (const Span& span : *spans) total += span.gap + span.duration;
+  if (total == Seconds{0.0}) json.fail("its spans take no time at all");
+
   std::vector<int> times_ready(parameters.size(), 0);
   for (const Span& span : step.backward)
     for (const int parameter : span.gradients) ++times_ready[static_cast<std::size_t>(parameter)];

@@ -5,6 +5,7 @@
 #include <set>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.hpp"
 #include "base/text.hpp"
@@ -22,49 +23,41 @@ struct Axis {
   std::string where;
 };
 
+struct Assignment {
+  std::string key;
+  std::string value;
+  std::string origin;  ///< what errors name
+};
+
 /// `vary.cluster.gpus` is the key `cluster.gpus` of the object `vary`; all else splits at each dot.
-std::vector<std::string> key_path(const std::string& key, const std::string& origin) {
-  std::vector<std::string> path;
-  if (key.starts_with("vary.") && key.size() > 5)
-    path = {"vary", key.substr(5)};
-  else
-    path = split(key, '.');
+std::vector<std::string> key_path(const Assignment& assignment) {
+  const std::string& key = assignment.key;
+  std::vector<std::string> path = split(key, '.');
+  if (key.starts_with("vary.") && key.size() > 5) path = {"vary", key.substr(5)};
   if (std::any_of(path.begin(), path.end(), [](const std::string& step) { return step.empty(); }))
-    throw InputError(origin, "a key is words joined by dots, such as training.micro_batch");
+    throw InputError(assignment.origin,
+                     "a key is words joined by dots, such as training.micro_batch");
   return path;
 }
 
-/// The scenario and the files it names; `apply` puts a value wherever its key belongs.
+/// The scenario and the files it names. Values go wherever their key belongs.
 class Documents {
  public:
-  Documents(const std::filesystem::path& path, const std::vector<Setting>& sets)
-      : scenario_path_(path), scenario_(JsonDocument::read_file(path)) {
-    // Scenario keys first: they may name the files that the other keys belong to.
-    for (const auto& [key, value] : sets)
-      if (!is_file_key(key)) apply(key, value, "--set " + key);
-    open_files(read_scenario(scenario_.root()));
-    for (const auto& [key, value] : sets)
-      if (is_file_key(key)) apply(key, value, "--set " + key);
-  }
+  explicit Documents(const std::filesystem::path& path)
+      : scenario_path_(path), scenario_(JsonDocument::read_file(path)) {}
 
-  void apply(const std::string& key, const std::string& value, const std::string& origin) {
-    std::vector<std::string> path = key_path(key, origin);
-    if (is_file_key(key)) {
-      const auto file = files_.find(path.front());
-      if (file == files_.end())
-        throw InputError(origin, fmt::format("the scenario names no {} file", path.front()));
-      changed_.insert(path.front());
-      path.erase(path.begin());
-      file->second.document.set(path, value, origin);
-      return;
+  /// Scenario keys first: they may name the files that the other keys belong to. What was assigned
+  /// to a file's keys earlier holds for another file under the same name as well.
+  void assign(const std::vector<Assignment>& assignments) {
+    for (const Assignment& assignment : assignments) {
+      if (is_file_key(assignment.key))
+        of_files_.push_back(assignment);
+      else
+        scenario_.set(key_path(assignment), assignment.value, assignment.origin);
     }
-    scenario_.set(path, value, origin);
-    // Another file under one of the three keys: read it afresh.
-    if (path.size() == 1 && !files_.empty() &&
-        std::find(file_keys.begin(), file_keys.end(), key) != file_keys.end()) {
-      changed_.insert(key);
-      open_files(read_scenario(scenario_.root()));
-    }
+    open_files(read_scenario(scenario_.root()));
+    for (const Assignment& assignment : assignments)
+      if (is_file_key(assignment.key)) set_in_file(assignment);
   }
 
   [[nodiscard]] const JsonDocument& scenario() const { return scenario_; }
@@ -73,6 +66,7 @@ class Documents {
     const auto found = files_.find(key);
     return found == files_.end() ? nullptr : &found->second.document;
   }
+  /// Files whose content is another than at the last call of forget_changes().
   [[nodiscard]] bool changed(const std::string& key) const { return changed_.contains(key); }
   void forget_changes() { changed_.clear(); }
 
@@ -82,25 +76,46 @@ class Documents {
                        [&](const std::string& file) { return key.starts_with(file + "."); });
   }
 
+  void set_in_file(const Assignment& assignment) {
+    std::vector<std::string> path = key_path(assignment);
+    const auto file = files_.find(path.front());
+    if (file == files_.end())
+      throw InputError(assignment.origin,
+                       fmt::format("the scenario names no {} file", path.front()));
+    changed_.insert(path.front());
+    path.erase(path.begin());
+    file->second.document.set(path, assignment.value, assignment.origin);
+  }
+
   void open_files(const Scenario& scenario) {
-    const auto open = [&](const std::string& key, const std::optional<std::string>& name) {
-      if (!name) {
-        files_.erase(key);
-        return;
-      }
-      const std::filesystem::path path = (scenario_path_.parent_path() / *name).lexically_normal();
-      const auto known = files_.find(key);
-      if (known != files_.end() && known->second.path == path.string()) return;
-      files_.insert_or_assign(key, InputFile{path.string(), JsonDocument::read_file(path)});
-    };
     open("model", scenario.model);
     open("platform", scenario.platform);
     open("calibration", scenario.calibration);
   }
 
+  void open(const std::string& key, const std::optional<std::string>& name) {
+    const auto known = files_.find(key);
+    if (!name) {
+      if (known != files_.end()) changed_.insert(key);
+      files_.erase(key);
+      return;
+    }
+    const std::filesystem::path path = (scenario_path_.parent_path() / *name).lexically_normal();
+    if (known != files_.end() && known->second.path == path.string()) return;
+    if (name->empty() || !std::filesystem::exists(path))
+      scenario_.root().at(key).fail(
+          fmt::format("no such file: \"{}\"", name->empty() ? "" : path.string()));
+    changed_.insert(key);
+    files_.insert_or_assign(key, InputFile{path.string(), JsonDocument::read_file(path)});
+    if (known == files_.end()) return;
+    for (const Assignment& assignment : of_files_)
+      if (assignment.key.starts_with(key + ".")) set_in_file(assignment);
+  }
+
   std::filesystem::path scenario_path_;
   JsonDocument scenario_;
   std::map<std::string, InputFile> files_;
+  std::vector<Assignment> of_files_;
   std::set<std::string> changed_;
 };
 
@@ -111,6 +126,9 @@ std::vector<Axis> read_axes(const JsonDocument& scenario, const std::set<std::st
   std::size_t points = 1;
   for (const auto& [key, values] : vary->members()) {
     if (fixed_keys.contains(key)) continue;
+    for (const char* fixed : {"format", "question", "vary"})
+      if (key == fixed || key.starts_with(std::string(fixed) + "."))
+        values.fail(fmt::format("\"{}\" cannot be varied", fixed));
     Axis axis{key, {}, values.where()};
     for (const JsonView& value : values.elements()) axis.values.push_back(value.dump());
     if (axis.values.empty()) values.fail("must list at least one value");
@@ -129,35 +147,35 @@ void check_cross_references(const Point& point, const Documents& documents) {
         "must be a whole number in [1, {}] ({} nodes of {} GPUs in {}), got {}",
         point.platform->total_gpus(), point.platform->nodes, point.platform->gpus_per_node,
         documents.files().at("platform").path, point.scenario.gpus));
-  std::vector<std::string> measured;
-  for (const MeasuredStep& step : point.model->measured)
-    measured.push_back(std::to_string(step.micro_batch));
+  std::vector<std::int64_t> measured;
+  for (const MeasuredStep& step : point.model->measured) measured.push_back(step.micro_batch);
+  const std::string known = fmt::format("; known: {}", fmt::join(measured, ", "));
+  const std::string& model = documents.files().at("model").path;
   const auto& wanted = point.scenario.training.micro_batch;
-  if (wanted &&
-      std::find(measured.begin(), measured.end(), std::to_string(*wanted)) == measured.end())
+  if (wanted && std::find(measured.begin(), measured.end(), *wanted) == measured.end())
     root.at("training")
         .at("micro_batch")
-        .fail(fmt::format("must be a micro-batch that {} was measured at{}",
-                          documents.files().at("model").path,
-                          suggest(std::to_string(*wanted), measured)));
+        .fail(fmt::format("must be a micro-batch that {} was measured at{}", model, known));
   if (!wanted && measured.size() > 1)
-    root.fail(fmt::format("training.micro_batch must be given: {} was measured at several{}",
-                          documents.files().at("model").path, suggest("", measured)));
+    root.fail(fmt::format("training.micro_batch must be given: {} was measured at several{}", model,
+                          known));
 }
 
 }  // namespace
 
 Study load_study(const std::filesystem::path& path, const std::vector<std::string>& sets) {
-  std::vector<Setting> assignments;
+  std::vector<Assignment> assignments;
   std::set<std::string> fixed_keys;
   for (const std::string& text : sets) {
     const std::size_t equals = text.find('=');
     if (equals == 0 || equals == std::string::npos)
       throw InputError("--set " + text, "must be key=value, such as training.accumulation_steps=8");
-    assignments.emplace_back(text.substr(0, equals), text.substr(equals + 1));
-    fixed_keys.insert(assignments.back().first);
+    const std::string key = text.substr(0, equals);
+    assignments.push_back({key, text.substr(equals + 1), "--set " + key});
+    fixed_keys.insert(key);
   }
-  Documents base(path, assignments);
+  Documents base(path);
+  base.assign(assignments);
   const std::vector<Axis> axes = read_axes(base.scenario(), fixed_keys);
 
   const auto model = std::make_shared<const StepTrace>(read_step_trace(base.file("model")->root()));
@@ -176,11 +194,13 @@ Study load_study(const std::filesystem::path& path, const std::vector<std::strin
   while (true) {
     Documents documents = base;
     Point point;
+    assignments.clear();
     for (std::size_t i = 0; i < axes.size(); ++i) {
       const std::string& value = axes[i].values[choice[i]];
-      documents.apply(axes[i].key, value, fmt::format("{}/{}", axes[i].where, choice[i]));
+      assignments.push_back({axes[i].key, value, fmt::format("{}/{}", axes[i].where, choice[i])});
       point.settings.emplace_back(axes[i].key, value);
     }
+    documents.assign(assignments);
     point.scenario = read_scenario(documents.scenario().root());
     point.model =
         documents.changed("model")

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <map>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -18,10 +21,19 @@ std::string quote(const std::string& text) {
   return quoted;
 }
 
-/// The figures of a point under their dotted JSON names; lists are left to the JSON.
+/// The figures of a point under their dotted JSON names, places of a list as 0, 1, ...; lists of
+/// objects (buckets, links) are left to the JSON.
 void flatten(const JsonView& json, const std::string& name,
              std::vector<std::pair<std::string, std::string>>& cells) {
-  if (json.is_array()) return;
+  if (json.is_array()) {
+    const auto elements = json.elements();
+    if (std::any_of(elements.begin(), elements.end(),
+                    [](const JsonView& e) { return e.is_object(); }))
+      return;
+    for (std::size_t i = 0; i < elements.size(); ++i)
+      flatten(elements[i], name + "." + std::to_string(i), cells);
+    return;
+  }
   if (json.is_object()) {
     for (const auto& [key, value] : json.members())
       flatten(value, name.empty() ? key : name + "." + key, cells);
@@ -35,18 +47,25 @@ void flatten(const JsonView& json, const std::string& name,
 }  // namespace
 
 std::string result_csv(const std::vector<JsonDocument>& points) {
-  std::string text;
+  std::vector<std::string> heads;  // of all points: they may set different keys
+  std::vector<std::map<std::string, std::string>> rows;
   for (const JsonDocument& point : points) {
     std::vector<std::pair<std::string, std::string>> cells;
     flatten(point.root(), "", cells);
-    std::vector<std::string> heads;
-    std::vector<std::string> values;
-    for (auto& [head, value] : cells) {
-      heads.push_back(quote(head));
-      values.push_back(std::move(value));
+    auto place = heads.end();  // a new head stands before the next one that is known
+    for (auto cell = cells.rbegin(); cell != cells.rend(); ++cell) {
+      const auto known = std::find(heads.begin(), heads.end(), cell->first);
+      place = known != heads.end() ? known : heads.insert(place, cell->first);
     }
-    if (text.empty()) text = fmt::format("{}\n", fmt::join(heads, ","));
-    text += fmt::format("{}\n", fmt::join(values, ","));
+    rows.emplace_back(cells.begin(), cells.end());
+  }
+  std::vector<std::string> line;
+  for (const std::string& head : heads) line.push_back(quote(head));
+  std::string text = fmt::format("{}\n", fmt::join(line, ","));
+  for (auto& row : rows) {
+    line.clear();
+    for (const std::string& head : heads) line.push_back(row[head]);
+    text += fmt::format("{}\n", fmt::join(line, ","));
   }
   return text;
 }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -75,30 +76,34 @@ std::string result_table(const std::vector<JsonDocument>& points) {
 }
 
 std::string result_notes(const std::vector<JsonDocument>& points) {
+  constexpr std::size_t most_factors = 16;
   std::vector<std::string> linear;
   std::vector<std::string> square_root;
+  std::set<std::string> references;
   bool batch_grows = false;
-  double most_bytes = 0.0;
-  for (const JsonDocument& document : points) {
-    const JsonView rate = document.root().at("learning_rate");
+  const JsonDocument* fullest = &points.front();
+  const auto known_bytes = [](const JsonDocument& point) {
+    return point.root().at("memory").at("known_bytes").number();
+  };
+  for (const JsonDocument& point : points) {
+    const JsonView rate = point.root().at("learning_rate");
+    references.insert(rate.at("reference_global_batch").dump());
     linear.push_back(fmt::format("{:.4g}", rate.at("linear_factor").number()));
     square_root.push_back(fmt::format("{:.4g}", rate.at("sqrt_factor").number()));
     batch_grows |= rate.at("linear_factor").number() != 1.0;
-    most_bytes = std::max(most_bytes, document.root().at("memory").at("known_bytes").number());
+    if (known_bytes(point) > known_bytes(*fullest)) fullest = &point;
   }
-  const JsonView first = points.front().root();
   std::string text;
-  if (batch_grows && points.size() <= 16)
+  if (batch_grows && references.size() == 1 && points.size() <= most_factors)
     text +=
         fmt::format("Learning rate relative to batch {}: linear rule x {}; square-root rule x {}\n",
-                    first.at("learning_rate").at("reference_global_batch").dump(),
-                    fmt::join(linear, ", "), fmt::join(square_root, ", "));
-  const JsonView memory = first.at("memory");
-  text += fmt::format(
-      "Memory per GPU: {}{}{}\n", memory.at("activation_bytes").is_null() ? "at least " : "",
-      format_bytes(most_bytes),
-      memory.at("gpu_bytes").is_null() ? ""
-                                       : " of " + format_bytes(memory.at("gpu_bytes").number()));
+                    *references.begin(), fmt::join(linear, ", "), fmt::join(square_root, ", "));
+  const JsonView memory = fullest->root().at("memory");
+  const JsonView gpu = memory.at("gpu_bytes");
+  text += fmt::format("Memory per GPU: {}{}{}\n",
+                      memory.at("activation_bytes").is_null() ? "at least " : "",
+                      format_bytes(known_bytes(*fullest)),
+                      gpu.is_null() ? "" : " of " + format_bytes(gpu.number()));
   return text;
 }
 

@@ -223,7 +223,7 @@ StepResult summarize(const Point& point, const Job& job, const Timeline& timelin
   result.step_time = *std::max_element(last.begin(), last.end());
   result.split = mean_split(job, timeline, result.step_time);
   result.comm = mean_communication(timeline, runs_per_step(job.program));
-  result.overlapped = result.comm - result.split.exposed_comm;
+  result.overlapped = std::max(Seconds{0.0}, result.comm - result.split.exposed_comm);  // rounding
   result.comm_fraction = result.split.exposed_comm / result.step_time;
   result.throughput_samples_per_s =
       static_cast<double>(result.global_batch) / result.step_time.value();
@@ -248,11 +248,13 @@ StepResult summarize(const Point& point, const Job& job, const Timeline& timelin
   // What was seen to vary: the measured steps around their median, the fit's worst residual.
   const Seconds on_gpu = result.split.compute + result.split.host + result.split.optimizer;
   const Seconds comm_error = worst_residual * result.split.exposed_comm;
-  result.step_time_low =
-      result.step_time - on_gpu * (1.0 - measured.fastest / measured.median) - comm_error;
-  result.step_time_high =
-      result.step_time + on_gpu * (measured.slowest / measured.median - 1.0) + comm_error;
+  const auto spread = [&](Seconds extreme) {
+    return measured.median > Seconds{0.0} ? (extreme - measured.median) / measured.median : 0.0;
+  };
+  result.step_time_low = result.step_time + on_gpu * spread(measured.fastest) - comm_error;
+  result.step_time_high = result.step_time + on_gpu * spread(measured.slowest) + comm_error;
 
+  if (point.model->gpu != point.platform->gpu.name) result.compute_basis = Basis::extrapolated;
   result.memory = memory_of(point, job);
   result.reference_global_batch = training.reference_global_batch.value_or(measured.micro_batch);
   const double growth =

@@ -82,6 +82,7 @@ struct StepResult {
   std::int64_t reference_global_batch = 0;
   double linear_lr_factor = 1.0;
   double sqrt_lr_factor = 1.0;
+  Basis compute_basis = Basis::measured;     ///< extrapolated when the trace is of another GPU
   std::optional<Basis> communication_basis;  ///< the weakest of all buckets; empty without any
 };
 

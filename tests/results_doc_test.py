@@ -1,0 +1,253 @@
+"""docs/results.md describes each figure that the program writes, none that it does not write, and
+each as it is computed."""
+
+import csv
+import importlib.util
+import io
+import json
+import math
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+STEPCAST = os.environ.get("STEPCAST", str(ROOT / "build/release/stepcast"))
+PAGE = (ROOT / "docs/results.md").read_text(encoding="utf-8")
+
+spec = importlib.util.spec_from_file_location("make_formats", ROOT / "docs/make_formats.py")
+make_formats = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(make_formats)
+
+QUICKSTART = "scenarios/quickstart.json"
+RUNS = {
+    "quickstart": (QUICKSTART,),
+    "not calibrated": (QUICKSTART, "--set", "calibration=null"),
+    "accumulation": (
+        *(QUICKSTART, "--set", "training.accumulation_steps=4"),
+        *("--set", "training.accumulation=sync_every_micro_step"),
+    ),
+    "after backward": (
+        *(QUICKSTART, "--set", "training.sync=flat"),
+        *("--set", "training.reference_global_batch=256"),
+        *("--set", "model.measured.0.activation_bytes=3e9"),
+    ),
+}
+COLLECTIVE = ("--platform", "platforms/dgx1v.json", "--gpus", "16", "--bytes", "1KiB,64MiB")
+
+
+@cache
+def stepcast(*words: str) -> str:
+    return subprocess.run(
+        [STEPCAST, *words], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+
+
+def result_of(run: str) -> Any:
+    return json.loads(stepcast("run", *RUNS[run], "-o", "-"))
+
+
+def collective() -> Any:
+    return json.loads(stepcast("collective", *COLLECTIVE, "--json", "-"))
+
+
+# ---- keys ----------------------------------------------------------------------------------------
+
+# What a user or another format names: docs/formats.md tells more.
+OPAQUE = re.compile(r"scenario|inputs\.\w+\.document|points\[\]\.settings")
+
+
+def paths(value: Any, path: str = "") -> Iterator[str]:
+    if isinstance(value, dict) and not OPAQUE.fullmatch(path):
+        for key, member in value.items():
+            below = f"{path}.{key}".lstrip(".")
+            yield below
+            yield from paths(member, below)
+    elif isinstance(value, list):
+        for entry in value:
+            yield from paths(entry, f"{path}[]")
+
+
+def written(name: str) -> set[str]:
+    if name == "collective":
+        return set(paths(collective()))
+    return {path for run in RUNS for path in paths(result_of(run))}
+
+
+def documented(name: str) -> set[str]:
+    """The keys in the tables of the page, whoever wrote them."""
+    found = set()
+    for block in re.findall(r"<!-- keys of .*?<!-- end of keys -->", PAGE, re.DOTALL):
+        _, table, relation, prefix, _ = make_formats.BLOCK.fullmatch(block).groups()
+        if table == name:
+            for key in re.findall(r"^\| `([^`]+)` \|", block, re.MULTILINE):
+                found.add(f"{prefix}.{key}" if relation == "under" else key)
+    return found
+
+
+@pytest.mark.parametrize("name", ["result", "collective"])
+def test_page_has_the_keys_that_are_written(name: str) -> None:
+    in_schema = {key.path for key in make_formats.keys(make_formats.load(name))}
+    on_page = documented(name)
+    assert sorted(written(name) - on_page) == [], "written, not in docs/results.md"
+    assert sorted(in_schema - on_page) == [], "in the schema, not in docs/results.md"
+    assert sorted(on_page - written(name)) == [], "in docs/results.md, not written"
+
+
+def test_text_names_only_keys_that_exist() -> None:
+    known: set[str] = set()
+    for name in ("scenario", "trace", "platform", "calibration", "result", "collective"):
+        for key in make_formats.keys(make_formats.load(name)):
+            known |= {key.path, key.path.removeprefix("points[].")}
+            known |= {key.path.rpartition(".")[2], *key.schema.get("enum", [])}
+            known.add(".".join(key.path.replace("[]", "").split(".")[-2:]))
+    known |= {f"settings.{key}" for key in result_of("quickstart")["points"][0]["settings"]}
+    words = re.findall(r"`([a-z]+(?:[._][A-Za-z0-9_.]+)+)`", PAGE)
+    others = {"stepcast.result/1", "stepcast.collective/1", "docs/make_formats.py"}
+    others |= {"step_time_band_s.0", "step_time_band_s.1"}  # columns of the CSV
+    assert sorted(set(words) - known - others) == []
+
+
+def test_csv_has_the_documented_names() -> None:
+    names = next(csv.reader(io.StringIO(stepcast("run", QUICKSTART, "--csv", "-"))))
+    point = result_of("quickstart")["points"][0]
+    lists = {key for key, value in point.items() if isinstance(value, list)}
+    assert {f"`{key}`" for key in lists} <= set(re.findall(r"`\w+`", section("CSV")))
+    keys = {path.removeprefix("points[].") for path in documented("result") if "points[]." in path}
+    objects = {key.rpartition(".")[0] for key in keys if "." in key}
+    figures = {key for key in keys - objects - lists if "[]" not in key} - {"settings"}
+    figures |= {f"step_time_band_s.{end}" for end in (0, 1)}
+    assert set(names) == figures | {f"settings.{key}" for key in point["settings"]}
+    assert names[0] == "settings.cluster.gpus"
+
+
+# ---- tables on the terminal ----------------------------------------------------------------------
+
+
+def section(title: str) -> str:
+    return re.search(rf"^##+ {title}\n(.*?)(?=^##+ |\Z)", PAGE, re.DOTALL | re.MULTILINE)[1]
+
+
+def columns(command: str) -> list[tuple[str, str, str]]:
+    """Head, JSON name and unit of each documented column."""
+    body = section("Tables on the terminal").partition(f"| column of {command} |")[2]
+    rows = body.partition("\n\n")[0].splitlines()[2:]
+    return [tuple(cell.strip().strip("`") for cell in row.split("|")[1:4]) for row in rows]
+
+
+FACTORS = {"ms": 1e3, "us": 1e6, "%": 1e2, "GB/s": 1e-9}
+
+
+def check_cells(command: str, rows: list[str], entries: list[Any]) -> None:
+    """Each cell is the figure that the page names, in the unit that it names."""
+    assert len(rows) == len(entries) > 1
+    for row, entry in zip(rows, entries):
+        cells = [cell.removesuffix(" %") for cell in re.split(r"  +", row.strip())]
+        for cell, (head, name, unit) in zip(cells, columns(command), strict=True):
+            value = entry
+            for key in name.split("."):
+                value = value[key]
+            if isinstance(value, int | float):
+                digits = len(cell.partition(".")[2])
+                assert float(cell) == round(value * FACTORS.get(unit, 1), digits), head
+            else:
+                assert cell == (value or "none"), head
+
+
+def test_columns_of_run() -> None:
+    lines = stepcast("run", QUICKSTART).splitlines()
+    points = result_of("quickstart")["points"]
+    assert re.split(r"  +", lines[3].strip()) == [head for head, _, _ in columns("run")]
+    check_cells("run", lines[4 : 4 + len(points)], points)
+    varied = stepcast("run", QUICKSTART, "--set", "vary.training.accumulation_steps=[1,2]")
+    assert varied.splitlines()[3].split()[:2] == ["accumulation_steps", "GPUs"]
+
+
+def test_columns_of_collective() -> None:
+    lines = stepcast("collective", *COLLECTIVE).splitlines()
+    heads = lines[1].lstrip("# ").split()
+    assert heads == [head for head, _, _ in columns("collective")]
+    units = [unit for _, _, unit in columns("collective") if unit]
+    assert lines[2].lstrip("# ").split() == [f"({unit})" for unit in units]
+    check_cells("collective", lines[3:], collective()["rows"])
+
+
+# ---- definitions ---------------------------------------------------------------------------------
+
+
+def close(value: float) -> Any:
+    return pytest.approx(value, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_figures_are_what_the_page_says(run: str) -> None:
+    result = result_of(run)
+    points = result["points"]
+    alone = next(point for point in points if point["world_size"] == 1)
+    measured = result["inputs"]["model"]["document"]["measured"][0]["step_time_s"]
+    calibration = result["inputs"]["calibration"]
+    protocols = calibration["document"]["protocols"] if calibration else []
+    worst = {entry["name"]: entry["residuals"]["max_abs"] for entry in protocols}
+    for point in points:
+        n, step = point["world_size"], point["step_time_s"]
+        split, buckets = point["split"], point["buckets"]
+        samples = point["micro_batch"] * point["accumulation_steps"]
+        assert point["global_batch"] == samples * n
+        assert sum(split.values()) == close(step)
+        assert point["overlapped_comm_s"] == close(point["comm_s"] - split["exposed_comm_s"])
+        assert point["comm_fraction"] == close(split["exposed_comm_s"] / step)
+        assert point["throughput_samples_per_s"] == close(point["global_batch"] / step)
+        assert point["scaling_efficiency"] == close(alone["step_time_s"] / step)
+
+        on_gpu = split["compute_s"] + split["host_s"] + split["optimizer_s"]
+        residuals = [worst.get(bucket["protocol"], 0) for bucket in buckets]
+        error = max(residuals, default=0) * split["exposed_comm_s"]
+        low, high = point["step_time_band_s"]
+        assert low == close(step - on_gpu * (1 - measured["min"] / measured["median"]) - error)
+        assert high == close(step + on_gpu * (measured["max"] / measured["median"] - 1) + error)
+
+        reduced = sum(bucket["bytes"] * bucket["runs_per_step"] for bucket in buckets)
+        assert point["all_reduce_bytes_per_sample"] == close(reduced / samples)
+        assert point["sent_bytes_per_rank"] == close(2 * (n - 1) / n * reduced)  # a ring
+        order = ("mechanism", "interpolated", "extrapolated")
+        weakest = max((bucket["basis"] for bucket in buckets), key=order.index, default=None)
+        assert point["basis"] == {"compute": "measured", "communication": weakest}
+        assert (weakest == "mechanism") == (calibration is None and n > 1)
+        for bucket in buckets:
+            assert bucket["ready_s"] <= bucket["start_s"] < bucket["end_s"]
+            time = bucket["end_s"] - bucket["start_s"]
+            assert bucket["algbw_Bps"] == pytest.approx(bucket["bytes"] / time, rel=1e-6)
+            assert bucket["busbw_Bps"] == close(bucket["algbw_Bps"] * 2 * (n - 1) / n)
+        for link in point["links"]:
+            mean_bytes = link["total_bytes"] / link["links"]
+            assert mean_bytes * (1 - 1e-9) <= link["busiest_bytes"] <= link["total_bytes"]
+
+        memory = point["memory"]
+        parts = ("parameters", "gradients", "optimizer", "bucket", "nccl", "activation")
+        assert memory["known_bytes"] == sum(memory[f"{part}_bytes"] or 0 for part in parts)
+        channels = max((bucket["channels"] for bucket in buckets), default=0)
+        assert memory["nccl_bytes"] == channels * (512 * 1024 + 4915200 + 4 * 1024 * 1024)
+        assert memory["bucket_bytes"] == (memory["gradients_bytes"] if buckets else 0)
+        assert memory["fits"] == (None if memory["activation_bytes"] is None else True)
+
+        wanted = result["scenario"]["training"]["reference_global_batch"]
+        reference = point["micro_batch"] if wanted == "auto" else wanted
+        growth = point["global_batch"] / reference
+        assert point["learning_rate"] == {
+            "reference_global_batch": reference,
+            "linear_factor": close(growth),
+            "sqrt_factor": close(math.sqrt(growth)),
+        }
+
+
+def test_rows_are_what_the_page_says() -> None:
+    for row in collective()["rows"]:
+        factor = 2 * (row["ranks"] - 1) / row["ranks"]
+        assert row["algbw_Bps"] == close(row["bytes"] / row["time_s"])
+        assert row["busbw_Bps"] == close(row["algbw_Bps"] * factor)
+        assert row["sent_bytes_per_rank"] == close(factor * row["bytes"])

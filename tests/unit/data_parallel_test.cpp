@@ -1,0 +1,333 @@
+#include "workload/data_parallel.hpp"
+
+#include <cstddef>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "testing.hpp"
+
+namespace stepcast {
+namespace {
+
+constexpr std::int64_t no_limit = std::int64_t{1} << 40;
+
+/// Four parameters of 4 B; the gradients become ready as 3, then 2 and 1, then 0.
+MeasuredStep measured_step() {
+  MeasuredStep step;
+  step.micro_batch = 8;
+  step.forward = {{"embed", Seconds{}, Seconds{1.0}, {}}, {"head", Seconds{}, Seconds{2.0}, {}}};
+  step.backward = {{"head", Seconds{}, Seconds{3.0}, {3}},
+                   {"middle", Seconds{}, Seconds{4.0}, {2, 1}},
+                   {"embed", Seconds{}, Seconds{5.0}, {0}}};
+  step.finalize = {{"copy", Seconds{}, Seconds{6.0}, {}}};
+  step.optimizer = {{"step", Seconds{}, Seconds{7.0}, {}}};
+  return step;
+}
+
+std::vector<Parameter> parameters() {
+  return {{"a", 1, "float32"}, {"b", 1, "float32"}, {"c", 1, "float32"}, {"d", 1, "float32"}};
+}
+
+/// Buckets of 4 B and then of 8 B: {3}, {2, 1}, {0}.
+TrainingSettings settings(SyncMode sync) {
+  TrainingSettings training;
+  training.sync = sync;
+  training.first_bucket_bytes = 4;
+  training.bucket_cap_bytes = 8;
+  return training;
+}
+
+Program program_of(const TrainingSettings& training, int world_size = 2) {
+  return data_parallel_step(measured_step(), parameters(), training, Gpu{}, world_size);
+}
+
+const char* name_of(Phase phase) {
+  switch (phase) {
+    case Phase::forward: return "forward";
+    case Phase::backward: return "backward";
+    case Phase::finalize: return "finalize";
+    case Phase::optimizer: return "optimizer";
+    case Phase::host: return "host";
+  }
+  return "?";
+}
+
+using Lines = std::vector<std::string>;
+
+Lines lines_of(const std::vector<Task>& tasks) {
+  Lines lines;
+  for (const Task& task : tasks) {
+    if (const auto* compute = std::get_if<Compute>(&task))
+      lines.push_back(std::string(name_of(compute->phase)) + ": " + compute->name);
+    else if (const auto* launch = std::get_if<Launch>(&task))
+      lines.push_back("launch " + std::to_string(launch->collective));
+    else
+      lines.push_back("wait " + std::to_string(std::get<Wait>(task).collective));
+  }
+  return lines;
+}
+
+template <class... Texts>
+Lines lines(const Texts&... texts) {
+  return {texts...};
+}
+
+Lines operator+(Lines a, const Lines& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+const Lines forward = {"forward: embed", "forward: head"};
+const Lines backward = {"backward: head", "backward: middle", "backward: embed"};
+
+// One micro-step ---------------------------------------------------------------------------------
+
+TEST(DdpStep, LaunchesEachBucketWhenItsGradientsAreThereAndWaitsForAllBehindBackward) {
+  const Program program = program_of(settings(SyncMode::ddp));
+  ASSERT_EQ(program.segments.size(), 1u);
+  EXPECT_EQ(program.segments[0].repeat, 1);
+  EXPECT_EQ(lines_of(program.segments[0].tasks),
+            forward + lines("backward: head", "launch 0", "backward: middle", "launch 1",
+                            "backward: embed", "launch 2", "wait 0", "wait 1", "wait 2",
+                            "finalize: copy", "optimizer: step"));
+}
+
+TEST(DdpStep, CarriesTheMeasuredDurations) {
+  const Program program = program_of(settings(SyncMode::ddp));
+  std::vector<double> durations;
+  for (const Task& task : program.segments[0].tasks)
+    if (const auto* compute = std::get_if<Compute>(&task))
+      durations.push_back(compute->duration.value());
+  EXPECT_EQ(durations, (std::vector<double>{1, 2, 3, 4, 5, 6, 7}));
+}
+
+TEST(DdpStep, ReducesTheBuckets) {
+  const Program program = program_of(settings(SyncMode::ddp));
+  ASSERT_EQ(program.collectives.size(), 3u);
+  EXPECT_EQ(program.collectives[0].parameters, std::vector<int>{3});
+  EXPECT_EQ(program.collectives[1].parameters, (std::vector<int>{2, 1}));
+  EXPECT_EQ(program.collectives[1].bytes, 2 * 4);
+  EXPECT_EQ(program.collectives[2].parameters, std::vector<int>{0});
+}
+
+TEST(DdpStep, LaunchesABucketBehindTheSpanOfItsLastGradient) {
+  TrainingSettings training = settings(SyncMode::ddp);
+  training.first_bucket_bytes = 8;  // {3, 2} is complete in the middle, {1, 0} at the end
+  EXPECT_EQ(lines_of(program_of(training).segments[0].tasks),
+            forward + lines("backward: head", "backward: middle", "launch 0", "backward: embed",
+                            "launch 1", "wait 0", "wait 1", "finalize: copy", "optimizer: step"));
+}
+
+TEST(DdpStep, LaunchesTheBucketsOfOneSpanInTheirOrder) {
+  TrainingSettings training = settings(SyncMode::ddp);
+  training.bucket_cap_bytes = 4;  // {3}, {2}, {1}, {0}
+  EXPECT_EQ(lines_of(program_of(training).segments[0].tasks),
+            forward + lines("backward: head", "launch 0", "backward: middle", "launch 1",
+                            "launch 2", "backward: embed", "launch 3", "wait 0", "wait 1", "wait 2",
+                            "wait 3", "finalize: copy", "optimizer: step"));
+}
+
+TEST(DdpStep, LaunchesNoBucketBeforeOneThatIsCompleteEarlier) {
+  // c's bucket (float16) is opened behind d's (float32) and complete before it.
+  std::vector<Parameter> mixed = parameters();
+  mixed[2] = {"c", 4, "float16"};
+  TrainingSettings training = settings(SyncMode::ddp);
+  training.first_bucket_bytes = 8;
+  const Program program = data_parallel_step(measured_step(), mixed, training, Gpu{}, 2);
+  ASSERT_EQ(program.collectives.size(), 3u);
+  EXPECT_EQ(program.collectives[0].parameters, std::vector<int>{2});
+  EXPECT_EQ(program.collectives[1].parameters, (std::vector<int>{3, 1}));
+  EXPECT_EQ(program.collectives[2].parameters, std::vector<int>{0});
+  EXPECT_EQ(lines_of(program.segments[0].tasks),
+            forward + lines("backward: head", "backward: middle", "launch 0", "launch 1",
+                            "backward: embed", "launch 2", "wait 0", "wait 1", "wait 2",
+                            "finalize: copy", "optimizer: step"));
+}
+
+TEST(DdpStep, LaunchesBucketsInTheirOrderEvenIfALaterOneIsCompleteFirst) {
+  // d is the only float16 and never fills a bucket; it is ready first.
+  std::vector<Parameter> mixed = parameters();
+  mixed[3].dtype = "float16";
+  const Program program =
+      data_parallel_step(measured_step(), mixed, settings(SyncMode::ddp), Gpu{}, 2);
+  ASSERT_EQ(program.collectives.size(), 3u);
+  EXPECT_EQ(program.collectives[2].parameters, std::vector<int>{3});
+  EXPECT_EQ(lines_of(program.segments[0].tasks),
+            forward + lines("backward: head", "backward: middle", "launch 0", "backward: embed",
+                            "launch 1", "launch 2", "wait 0", "wait 1", "wait 2", "finalize: copy",
+                            "optimizer: step"));
+}
+
+TEST(FlatStep, ReducesAllGradientsAtOnceBehindBackward) {
+  const Program program = program_of(settings(SyncMode::flat));
+  ASSERT_EQ(program.collectives.size(), 1u);
+  EXPECT_EQ(program.collectives[0].bytes, 4 * 4);
+  EXPECT_EQ(program.collectives[0].parameters, (std::vector<int>{3, 2, 1, 0}));
+  ASSERT_EQ(program.segments.size(), 1u);
+  EXPECT_EQ(lines_of(program.segments[0].tasks),
+            forward + backward +
+                lines("launch 0", "wait 0", "finalize: divide by world size", "optimizer: step"));
+}
+
+TEST(FlatStep, ReducesEachDtypeByItself) {
+  std::vector<Parameter> mixed = parameters();
+  mixed[2].dtype = "float16";
+  const Program program =
+      data_parallel_step(measured_step(), mixed, settings(SyncMode::flat), Gpu{}, 2);
+  ASSERT_EQ(program.collectives.size(), 2u);
+  EXPECT_EQ(program.collectives[0].parameters, std::vector<int>{2});
+  EXPECT_EQ(program.collectives[0].bytes, 2);
+  EXPECT_EQ(program.collectives[1].parameters, (std::vector<int>{3, 1, 0}));
+  EXPECT_EQ(program.collectives[1].bytes, 3 * 4);
+}
+
+TEST(PerTensorStep, ReducesAndDividesOneParameterAfterTheOtherInRegistrationOrder) {
+  const Program program = program_of(settings(SyncMode::per_tensor));
+  ASSERT_EQ(program.collectives.size(), 4u);
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(program.collectives[i].bytes, 4);
+    EXPECT_EQ(program.collectives[i].parameters, std::vector<int>{static_cast<int>(i)});
+  }
+  EXPECT_EQ(lines_of(program.segments[0].tasks),
+            forward + backward +
+                lines("launch 0", "wait 0", "finalize: divide by world size",  //
+                      "launch 1", "wait 1", "finalize: divide by world size",  //
+                      "launch 2", "wait 2", "finalize: divide by world size",  //
+                      "launch 3", "wait 3", "finalize: divide by world size",  //
+                      "optimizer: step"));
+}
+
+// Division ---------------------------------------------------------------------------------------
+
+Seconds division_on(const Gpu& gpu) {
+  const Program program =
+      data_parallel_step(measured_step(), parameters(), settings(SyncMode::flat), gpu, 2);
+  for (const Task& task : program.segments[0].tasks)
+    if (const auto* compute = std::get_if<Compute>(&task);
+        compute && compute->phase == Phase::finalize)
+      return compute->duration;
+  return Seconds{-1.0};
+}
+
+TEST(Division, ReadsAndWritesEachGradientOnce) {
+  Gpu gpu;
+  gpu.kernel_floor = Seconds{0.5};
+  gpu.memory_bandwidth = BytesPerSecond{8.0};
+  // floor + 2 * 16 B / 8 B/s
+  EXPECT_EQ(division_on(gpu), Seconds{0.5 + 2.0 * 16.0 / 8.0});
+}
+
+TEST(Division, CostsTheFloorAloneWhereTheMemoryIsUnknown) {
+  Gpu gpu;
+  gpu.kernel_floor = Seconds{0.5};
+  EXPECT_EQ(division_on(gpu), Seconds{0.5});
+}
+
+// One rank ---------------------------------------------------------------------------------------
+
+TEST(OneRank, WithDdpStillCopiesAndStepsButReducesNothing) {
+  const Program program = program_of(settings(SyncMode::ddp), 1);
+  EXPECT_TRUE(program.collectives.empty());
+  EXPECT_EQ(lines_of(program.segments.at(0).tasks),
+            forward + backward + lines("finalize: copy", "optimizer: step"));
+}
+
+TEST(OneRank, WithALoopHasNothingToReduceOrDivide) {
+  for (const SyncMode sync : {SyncMode::flat, SyncMode::per_tensor}) {
+    const Program program = program_of(settings(sync), 1);
+    EXPECT_TRUE(program.collectives.empty());
+    EXPECT_EQ(lines_of(program.segments.at(0).tasks),
+              forward + backward + lines("optimizer: step"));
+  }
+}
+
+// Host gaps --------------------------------------------------------------------------------------
+
+TEST(HostGap, StandsBeforeItsSpan) {
+  MeasuredStep step = measured_step();
+  step.forward[1].gap = Seconds{0.25};
+  step.optimizer[0].gap = Seconds{0.5};
+  const Program program =
+      data_parallel_step(step, parameters(), settings(SyncMode::flat), Gpu{}, 1);
+  EXPECT_EQ(lines_of(program.segments.at(0).tasks),
+            lines("forward: embed", "host: gap before head", "forward: head") + backward +
+                lines("host: gap before step", "optimizer: step"));
+  EXPECT_EQ(std::get<Compute>(program.segments[0].tasks[1]).duration, Seconds{0.25});
+}
+
+TEST(HostGap, OfDdpsCopiesStandsBehindTheWaits) {
+  MeasuredStep step = measured_step();
+  step.finalize[0].gap = Seconds{0.5};
+  TrainingSettings training = settings(SyncMode::ddp);
+  training.first_bucket_bytes = no_limit;
+  const Program program = data_parallel_step(step, parameters(), training, Gpu{}, 2);
+  EXPECT_EQ(lines_of(program.segments.at(0).tasks),
+            forward + backward +
+                lines("launch 0", "wait 0", "host: gap before copy", "finalize: copy",
+                      "optimizer: step"));
+}
+
+// Accumulation -----------------------------------------------------------------------------------
+
+TEST(Accumulation, WithoutSyncReducesInTheLastMicroStepOnly) {
+  TrainingSettings training = settings(SyncMode::ddp);
+  training.accumulation_steps = 4;
+  const Program program = program_of(training);
+  ASSERT_EQ(program.segments.size(), 2u);
+  EXPECT_EQ(program.segments[0].repeat, 4 - 1);
+  EXPECT_EQ(lines_of(program.segments[0].tasks), forward + backward);
+  EXPECT_EQ(program.segments[1].repeat, 1);
+  EXPECT_EQ(lines_of(program.segments[1].tasks),
+            lines_of(program_of(settings(SyncMode::ddp)).segments[0].tasks));
+  EXPECT_EQ(program.collectives.size(), 3u);
+}
+
+TEST(Accumulation, WithSyncReducesInEachMicroStep) {
+  TrainingSettings training = settings(SyncMode::ddp);
+  training.accumulation_steps = 4;
+  training.accumulation = AccumulationMode::sync_every_micro_step;
+  const Program program = program_of(training);
+  ASSERT_EQ(program.segments.size(), 2u);
+  EXPECT_EQ(program.segments[0].repeat, 4 - 1);
+  EXPECT_EQ(lines_of(program.segments[0].tasks),
+            forward + lines("backward: head", "launch 0", "backward: middle", "launch 1",
+                            "backward: embed", "launch 2", "wait 0", "wait 1", "wait 2",
+                            "finalize: copy"));
+  EXPECT_EQ(program.segments[1].repeat, 1);
+  // The last micro-step has collectives of its own.
+  EXPECT_EQ(lines_of(program.segments[1].tasks),
+            forward + lines("backward: head", "launch 3", "backward: middle", "launch 4",
+                            "backward: embed", "launch 5", "wait 3", "wait 4", "wait 5",
+                            "finalize: copy", "optimizer: step"));
+  ASSERT_EQ(program.collectives.size(), 6u);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(program.collectives[i + 3].bytes, program.collectives[i].bytes);
+    EXPECT_EQ(program.collectives[i + 3].parameters, program.collectives[i].parameters);
+  }
+}
+
+TEST(Accumulation, OfTheBlockingLoopSyncsInEachMicroStepWhenAsked) {
+  TrainingSettings training = settings(SyncMode::flat);
+  training.accumulation_steps = 2;
+  training.accumulation = AccumulationMode::sync_every_micro_step;
+  const Program program = program_of(training);
+  ASSERT_EQ(program.segments.size(), 2u);
+  EXPECT_EQ(lines_of(program.segments[0].tasks),
+            forward + backward + lines("launch 0", "wait 0", "finalize: divide by world size"));
+  EXPECT_EQ(lines_of(program.segments[1].tasks),
+            forward + backward +
+                lines("launch 1", "wait 1", "finalize: divide by world size", "optimizer: step"));
+}
+
+TEST(Accumulation, OfOneMicroStepIsOneSegment) {
+  for (const AccumulationMode mode :
+       {AccumulationMode::no_sync, AccumulationMode::sync_every_micro_step}) {
+    TrainingSettings training = settings(SyncMode::ddp);
+    training.accumulation = mode;
+    EXPECT_EQ(program_of(training).segments.size(), 1u);
+  }
+}
+
+}  // namespace
+}  // namespace stepcast

@@ -1,0 +1,453 @@
+#include "result/metrics.hpp"
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "documents.hpp"
+#include "hand_made_step.hpp"
+#include "testing.hpp"
+
+namespace stepcast {
+namespace {
+
+double sum(const Split& split) {
+  return (split.compute + split.exposed_comm + split.host + split.wait + split.optimizer).value();
+}
+
+// The step of hand_made_step.hpp -----------------------------------------------------------------
+
+class Summary : public testing::Test {
+ protected:
+  [[nodiscard]] StepResult summarise() const {
+    return summarize(step.point, step.job, step.timeline);
+  }
+  void change_model(const std::string& pointer, const std::string& value) {
+    step.point.model = std::make_shared<const StepTrace>(
+        read_step_trace(JsonDocument::parse(with(tiny_trace(), pointer, value), "m.json").root()));
+  }
+
+  HandMadeStep step;
+};
+
+TEST_F(Summary, EndsWithTheLastRank) { EXPECT_EQ(summarise().step_time, Seconds{157.0}); }
+
+TEST_F(Summary, SplitsTheStepOfTheMeanRank) {
+  const Split split = summarise().split;
+  // Rank 0: 3 (10 + 20) + 10 = 100; rank 1: 3 (12 + 23) + 10 = 115.
+  EXPECT_EQ(split.compute, Seconds{(100.0 + 115.0) / 2});
+  EXPECT_EQ(split.host, Seconds{5.0});
+  EXPECT_EQ(split.optimizer, Seconds{7.0});
+  // Rank 0 is blocked from 115 to 150, and the AllReduce starts at 120; rank 1 from 120 to 145.
+  EXPECT_EQ(split.exposed_comm, Seconds{(30.0 + 25.0) / 2});
+  // Rank 0: 120 - 115 before the AllReduce, and 35 - 30 behind each of two passes. Rank 1: from its
+  // own end to that of the step, 157 - 152.
+  EXPECT_EQ(split.wait, Seconds{(5.0 + 2 * 5.0 + 5.0) / 2});
+}
+
+TEST_F(Summary, SplitAddsUpToTheStep) { EXPECT_EQ(sum(summarise().split), 157.0); }
+
+TEST_F(Summary, CountsTheTimeOfTheCommunicationStream) {
+  const StepResult result = summarise();
+  EXPECT_EQ(result.comm, Seconds{(30.0 + 25.0) / 2});
+  EXPECT_EQ(result.overlapped, Seconds{0.0});  // all of it is exposed
+  EXPECT_EQ(result.comm_fraction, 27.5 / 157.0);
+}
+
+TEST_F(Summary, CountsRanksNodesAndSamples) {
+  const StepResult result = summarise();
+  EXPECT_EQ(result.world_size, 2);
+  EXPECT_EQ(result.nodes, 1);
+  EXPECT_EQ(result.micro_batch, 8);
+  EXPECT_EQ(result.global_batch, 8 * 4 * 2);  // micro-batch, accumulation steps, ranks
+  EXPECT_EQ(result.throughput_samples_per_s, 64.0 / 157.0);
+}
+
+TEST_F(Summary, ComparesWithOneGpuThatDoesTheSameAlone) {
+  // Four times forward 0.02 + 0.01 and backward 0.001 (gap) + 0.02 + 0.04, then copies and step.
+  const double alone = 4 * (0.03 + 0.061) + 0.003 + 0.006;
+  EXPECT_DOUBLE_EQ(summarise().scaling_efficiency, alone / 157.0);
+}
+
+TEST_F(Summary, DescribesEachBucket) {
+  const std::vector<BucketResult> buckets = summarise().buckets;
+  ASSERT_EQ(buckets.size(), 1u);
+  const BucketResult& bucket = buckets[0];
+  EXPECT_EQ(bucket.bytes, 1000);
+  EXPECT_EQ(bucket.parameters, 3u);
+  EXPECT_EQ(bucket.algorithm, "ring");
+  EXPECT_EQ(bucket.protocol, "Simple");
+  EXPECT_EQ(bucket.channels, 2);
+  EXPECT_EQ(bucket.chunk, Bytes{250.0});
+  EXPECT_EQ(bucket.basis, Basis::interpolated);
+  EXPECT_EQ(bucket.runs_per_step, 1);
+}
+
+TEST_F(Summary, TimesABucketFromTheLastRankToTheLastRank) {
+  const BucketResult bucket = summarise().buckets.at(0);
+  EXPECT_EQ(bucket.ready, Seconds{120.0});
+  EXPECT_EQ(bucket.start, Seconds{120.0});
+  EXPECT_EQ(bucket.end, Seconds{150.0});
+  EXPECT_EQ(bucket.algbw, BytesPerSecond{1000.0 / 30.0});
+  EXPECT_EQ(bucket.busbw, BytesPerSecond{1000.0 / 30.0});  // times 2(n-1)/n = 1
+}
+
+TEST_F(Summary, CountsTheBytesThatAreReducedForASample) {
+  EXPECT_EQ(summarise().all_reduce_bytes_per_sample, 1000.0 / (8 * 4));
+}
+
+TEST_F(Summary, BandHoldsWhatWasSeenToVary) {
+  change_model("/measured/0/step_time_s", R"({"median": 1, "min": 0.875, "max": 1.5})");
+  const StepResult result = summarise();
+  // On the GPU: 107.5 compute + 5 host + 7 optimizer. The fit behind the bucket was off by 0.125.
+  EXPECT_EQ(result.step_time_low, Seconds{157.0 - 119.5 * 0.125 - 27.5 * 0.125});
+  EXPECT_EQ(result.step_time_high, Seconds{157.0 + 119.5 * 0.5 + 27.5 * 0.125});
+}
+
+TEST_F(Summary, BandIsFiniteWhenTheMeasuredStepsTookNoTime) {
+  change_model("/measured/0/step_time_s", R"({"median": 0, "min": 0, "max": 0})");
+  // 0.125: the residual of the fit alone.
+  EXPECT_EQ(summarise().step_time_low, Seconds{157.0 - 27.5 * 0.125});
+}
+
+TEST_F(Summary, SaysThatTheComputationWasMeasured) {
+  EXPECT_EQ(summarise().compute_basis, Basis::measured);
+}
+
+TEST_F(Summary, SaysThatATraceOfAnotherGpuExtrapolates) {
+  change_model("/gpu", R"("another")");
+  EXPECT_EQ(summarise().compute_basis, Basis::extrapolated);
+}
+
+TEST_F(Summary, TakesTheWeakestBasisOfAllBuckets) {
+  for (const auto& [other, weakest] : {std::pair{Basis::mechanism, Basis::interpolated},
+                                       {Basis::extrapolated, Basis::extrapolated}}) {
+    HandMadeStep two;
+    two.job.program.collectives.push_back({2000, {}});
+    two.job.lowered.push_back(two.job.lowered[0]);
+    two.job.lowered[1].basis = other;
+    two.job.lowered_of.push_back(1);
+    two.timeline.collectives.push_back(two.timeline.collectives[0]);
+    EXPECT_EQ(summarize(two.point, two.job, two.timeline).communication_basis, weakest);
+  }
+}
+
+TEST_F(Summary, BandTakesTheWorstResidualOfAllBuckets) {
+  change_model("/measured/0/step_time_s", R"({"median": 1, "min": 1, "max": 1})");
+  step.job.program.collectives.push_back({2000, {}});  // never launched
+  step.job.lowered.push_back(step.job.lowered[0]);
+  step.job.lowered[1].worst_residual = 0.5;
+  step.job.lowered_of.push_back(1);
+  step.timeline.collectives.push_back(step.timeline.collectives[0]);
+  const StepResult result = summarise();
+  EXPECT_EQ(result.step_time_high, result.step_time + 0.5 * result.split.exposed_comm);
+}
+
+// Learning rate and batches ----------------------------------------------------------------------
+
+TEST_F(Summary, ScalesTheLearningRateFromOneMicroBatch) {
+  const StepResult result = summarise();
+  EXPECT_EQ(result.reference_global_batch, 8);
+  EXPECT_EQ(result.linear_lr_factor, 64.0 / 8.0);
+  EXPECT_EQ(result.sqrt_lr_factor, std::sqrt(64.0 / 8.0));
+}
+
+TEST_F(Summary, ScalesTheLearningRateFromTheReferenceBatch) {
+  step.point.scenario.training.reference_global_batch = 256;
+  const StepResult result = summarise();
+  EXPECT_EQ(result.reference_global_batch, 256);
+  EXPECT_EQ(result.linear_lr_factor, 64.0 / 256.0);
+  EXPECT_EQ(result.sqrt_lr_factor, 0.5);  // sqrt(1/4)
+}
+
+// Memory -----------------------------------------------------------------------------------------
+
+TEST_F(Summary, CountsTheMemoryOfTheModel) {
+  const MemoryResult memory = summarise().memory;
+  EXPECT_EQ(memory.parameters_bytes, 110 * 4 + 50 * 2);  // tiny_trace()
+  EXPECT_EQ(memory.gradients_bytes, 110 * 4 + 50 * 2);
+  EXPECT_EQ(memory.optimizer_bytes, 160 * 4);  // 4 B of state for each element
+  EXPECT_EQ(memory.gpu_bytes, 1'000'000);
+}
+
+TEST_F(Summary, CountsTheBuffersOfEachChannel) {
+  // NCCL, per connection: LL 512 KiB, LL128 4 915 200 B, Simple 4 MiB; two channels.
+  EXPECT_EQ(summarise().memory.nccl_bytes, 2 * (524'288 + 4'915'200 + 4'194'304));
+}
+
+TEST_F(Summary, CountsDdpsBuckets) { EXPECT_EQ(summarise().memory.bucket_bytes, 110 * 4 + 50 * 2); }
+
+TEST_F(Summary, CountsTheCopyOfTheFlatLoop) {
+  step.point.scenario.training.sync = SyncMode::flat;
+  EXPECT_EQ(summarise().memory.bucket_bytes, 110 * 4 + 50 * 2);
+}
+
+TEST_F(Summary, CountsNoBucketsForTheLoopOverTensors) {
+  step.point.scenario.training.sync = SyncMode::per_tensor;
+  EXPECT_EQ(summarise().memory.bucket_bytes, 0);
+}
+
+TEST_F(Summary, TakesTheActivationsFromTheTrace) {
+  EXPECT_FALSE(summarise().memory.activation_bytes.has_value());
+  change_model("/measured/0/activation_bytes", "77");
+  EXPECT_EQ(summarise().memory.activation_bytes, 77);
+}
+
+MemoryResult memory_of(std::optional<std::int64_t> activation_bytes,
+                       std::optional<std::int64_t> gpu_bytes) {
+  MemoryResult memory;
+  memory.parameters_bytes = 1;
+  memory.gradients_bytes = 20;
+  memory.optimizer_bytes = 300;
+  memory.bucket_bytes = 4000;
+  memory.nccl_bytes = 50000;
+  memory.activation_bytes = activation_bytes;
+  memory.gpu_bytes = gpu_bytes;
+  return memory;
+}
+
+TEST(Memory, AddsUpWhatIsKnown) {
+  EXPECT_EQ(memory_of({}, {}).known_bytes(), 54321);
+  EXPECT_EQ(memory_of(600000, {}).known_bytes(), 654321);
+}
+
+struct Fit {
+  std::string name;
+  std::optional<std::int64_t> activation_bytes;
+  std::optional<std::int64_t> gpu_bytes;
+  std::optional<bool> fits;
+};
+void PrintTo(const Fit& fit, std::ostream* out) { *out << fit.name; }
+class MemoryFits : public testing::TestWithParam<Fit> {};
+
+TEST_P(MemoryFits, WhenAllOfItIsKnownToFit) {
+  EXPECT_EQ(memory_of(GetParam().activation_bytes, GetParam().gpu_bytes).fits(), GetParam().fits);
+}
+INSTANTIATE_TEST_SUITE_P(Cases, MemoryFits,
+                         testing::Values(Fit{"Exactly", 600000, 654321, true},
+                                         Fit{"OneByteShort", 600000, 654320, false},
+                                         Fit{"UnknownGpu", 600000, {}, {}},
+                                         Fit{"UnknownActivations", {}, 1'000'000, {}},
+                                         Fit{"UnknownActivationsThatCannotFit", {}, 54320, false}),
+                         case_name);
+
+// Overlap and repetition -------------------------------------------------------------------------
+
+/// One rank that computes for 40 s, waits until `wait_end` and steps for 2 s, with collectives at
+/// the given times.
+StepResult one_rank(const std::vector<Interval>& collectives, double wait_end,
+                    std::int64_t repeat = 1) {
+  HandMadeStep step;
+  step.point.scenario.gpus = 1;
+  step.job.cluster = Cluster(*step.point.platform, nullptr, 1, "test");
+  step.job.program.segments = {{repeat,
+                                {Compute{Phase::backward, "b", Seconds{}}, Launch{0}, Wait{0},
+                                 Compute{Phase::optimizer, "step", Seconds{}}}}};
+  step.job.program.collectives.resize(collectives.size());
+  step.job.lowered_of.resize(collectives.size(), 0);
+  Timeline timeline;
+  timeline.ranks = 1;
+  timeline.tasks = 4;
+  const Seconds backward_end{40.0};
+  const Seconds end{wait_end + 2.0};
+  timeline.task_times = {{Seconds{0.0}, backward_end},
+                         {backward_end, backward_end},
+                         {backward_end, Seconds{wait_end}},
+                         {Seconds{wait_end}, end}};
+  for (const Interval& times : collectives)
+    timeline.collectives.push_back({{times.begin}, times.begin, {times.end}});
+  timeline.segments = {{{end}, end}};
+  return summarize(step.point, step.job, timeline);
+}
+
+Interval between(double begin, double end) { return {Seconds{begin}, Seconds{end}}; }
+
+TEST(Overlap, IsTheCommunicationBehindComputation) {
+  const StepResult result = one_rank({between(10.0, 60.0)}, 60.0);
+  EXPECT_EQ(result.comm, Seconds{50.0});
+  EXPECT_EQ(result.split.exposed_comm, Seconds{20.0});  // from 40 to 60
+  EXPECT_EQ(result.overlapped, Seconds{30.0});          // from 10 to 40
+  EXPECT_EQ(result.split.wait, Seconds{0.0});
+}
+
+TEST(Overlap, IsAllWhenNobodyWaits) {
+  const StepResult result = one_rank({between(10.0, 30.0)}, 40.0);
+  EXPECT_EQ(result.split.exposed_comm, Seconds{0.0});
+  EXPECT_EQ(result.overlapped, Seconds{20.0});
+}
+
+TEST(Overlap, CountsWaitingBetweenCollectivesAsWait) {
+  // Blocked from 40 to 70, under way until 50 and from 55 on. Only the first is ever launched.
+  const StepResult result = one_rank({between(30.0, 50.0), between(55.0, 70.0)}, 70.0);
+  EXPECT_EQ(result.split.exposed_comm, Seconds{10.0 + 15.0});
+  EXPECT_EQ(result.split.wait, Seconds{5.0});
+  EXPECT_EQ(sum(result.split), 72.0);
+}
+
+TEST(Repetition, CountsCollectivesInEachPass) {
+  const StepResult once = one_rank({between(10.0, 60.0)}, 60.0);
+  const StepResult thrice = one_rank({between(10.0, 60.0)}, 60.0, 3);
+  EXPECT_EQ(thrice.comm, 3.0 * once.comm);
+  EXPECT_EQ(thrice.split.exposed_comm, 3.0 * once.split.exposed_comm);
+  EXPECT_EQ(thrice.split.compute, 3.0 * once.split.compute);
+  EXPECT_EQ(thrice.split.optimizer, 3.0 * once.split.optimizer);
+  EXPECT_EQ(thrice.buckets.at(0).runs_per_step, 3);
+  EXPECT_EQ(thrice.all_reduce_bytes_per_sample, 3.0 * once.all_reduce_bytes_per_sample);
+}
+
+TEST(Repetition, OfALaterSegmentIsNoWaitWhenItsPassesFollowOneAnother) {
+  // One rank: 5 s once, then 10 s three times, then the optimizer for 2 s.
+  HandMadeStep step;
+  step.job.cluster = Cluster(*step.point.platform, nullptr, 1, "test");
+  step.job.program.collectives.clear();
+  step.job.program.segments = {{1, {Compute{Phase::forward, "f", Seconds{}}}},
+                               {3, {Compute{Phase::backward, "b", Seconds{}}}},
+                               {1, {Compute{Phase::optimizer, "step", Seconds{}}}}};
+  Timeline timeline;
+  timeline.ranks = 1;
+  timeline.tasks = 3;
+  timeline.task_times = {between(0.0, 5.0), between(5.0, 15.0), between(35.0, 37.0)};
+  timeline.segments = {{{Seconds{5.0}}, Seconds{5.0}},
+                       {{Seconds{15.0}}, Seconds{10.0}},
+                       {{Seconds{37.0}}, Seconds{2.0}}};
+  const Split split = summarize(step.point, step.job, timeline).split;
+  EXPECT_EQ(split.compute, Seconds{5.0 + 3 * 10.0});
+  EXPECT_EQ(split.optimizer, Seconds{2.0});
+  EXPECT_EQ(split.wait, Seconds{0.0});
+}
+
+// A real job -------------------------------------------------------------------------------------
+
+Point point_of(int gpus) {
+  HandMadeStep step;
+  step.point.scenario.gpus = gpus;
+  step.point.scenario.training = TrainingSettings{};
+  step.point.scenario.training.sync = SyncMode::flat;
+  return step.point;
+}
+
+TEST(MeasuredStepOf, APointIsTheOnlyOneUnlessItIsNamed) {
+  const std::string first =
+      JsonDocument::parse(tiny_trace(), "m.json").root().at("measured").elements().at(0).dump();
+  const std::string two =
+      with(with(tiny_trace(), "/measured/1", first), "/measured/1/micro_batch", "16");
+  Point point = point_of(2);
+  point.model =
+      std::make_shared<const StepTrace>(read_step_trace(JsonDocument::parse(two, "m.json").root()));
+  EXPECT_EQ(measured_step(point).micro_batch, 8);
+  point.scenario.training.micro_batch = 16;
+  EXPECT_EQ(measured_step(point).micro_batch, 16);
+}
+
+TEST(JobOf, APointReducesTheGradientsOnItsRanks) {
+  const Point point = point_of(8);
+  const Job job = job_of(point);
+  EXPECT_EQ(job.cluster.ranks(), 8);
+  ASSERT_EQ(job.program.collectives.size(), 2u);  // one for each dtype
+  EXPECT_EQ(job.program.collectives[0].bytes, 50 * 2);
+  EXPECT_EQ(job.program.collectives[1].bytes, 110 * 4);
+  EXPECT_EQ(job.collective(1).bytes, Bytes{110.0 * 4});
+}
+
+TEST(JobOf, APointUsesItsCalibration) {
+  Point point = point_of(8);
+  point.calibration = std::make_shared<const Calibration>(
+      read_calibration(JsonDocument::parse(tiny_calibration(), "c.json").root()));
+  const Job job = job_of(point);
+  EXPECT_EQ(job.cluster.intra_node_bandwidth(), BytesPerSecond{80e9});
+  EXPECT_EQ(job.collective(0).basis, Basis::extrapolated);  // 100 B, fitted from 1 KiB up
+}
+
+/// A timeline on which every rank does nothing for 10 s.
+Timeline idle_timeline(const Job& job) {
+  Timeline timeline;
+  const auto ranks = static_cast<std::size_t>(job.cluster.ranks());
+  timeline.ranks = job.cluster.ranks();
+  for (const Segment& segment : job.program.segments) timeline.tasks += segment.tasks.size();
+  timeline.task_times.resize(ranks * timeline.tasks);
+  for (std::size_t c = 0; c < job.program.collectives.size(); ++c)
+    timeline.collectives.push_back(
+        {std::vector<Seconds>(ranks), Seconds{0.0}, std::vector<Seconds>(ranks, Seconds{1.0})});
+  for (std::size_t s = 0; s < job.program.segments.size(); ++s)
+    timeline.segments.push_back({std::vector<Seconds>(ranks, Seconds{10.0}), Seconds{10.0}});
+  return timeline;
+}
+
+TEST(Links, AreSummedUpByTheirKind) {
+  const Point point = point_of(8);
+  const Job job = job_of(point);
+  const StepResult result = summarize(point, job, idle_timeline(job));
+  ASSERT_EQ(result.links.size(), 2u);
+  EXPECT_EQ(result.links[0].kind, "intra_node");
+  EXPECT_EQ(result.links[1].kind, "inter_node");
+  // Two rings over two nodes of four, S = 540 B: each hop carries 2(n-1)/n S / 2 = 472.5 B. A ring
+  // has 3 hops inside each node, over 2 links each, and 2 between the nodes, over 2 links each.
+  const double hop = 2.0 * 7 / 8 * 540 / 2;
+  EXPECT_DOUBLE_EQ(result.links[0].total.value(), 2 * 2 * 3 * 2 * hop);
+  EXPECT_DOUBLE_EQ(result.links[1].total.value(), 2 * 2 * 2 * hop);
+  // Both NICs of both nodes, each way.
+  EXPECT_EQ(result.links[1].links, 2u * 2u * 2u);
+}
+
+TEST(Links, NameTheBusiest) {
+  const Point point = point_of(8);
+  const Job job = job_of(point);
+  const StepResult result = summarize(point, job, idle_timeline(job));
+  const LinkResult& nics = result.links.at(1);
+  EXPECT_EQ(nics.busiest_link, "node0.nic0.up");  // all are equal: the first
+  const double hop = 2.0 * 7 / 8 * 540 / 2;
+  EXPECT_DOUBLE_EQ(nics.busiest.value(), hop);
+  EXPECT_DOUBLE_EQ(nics.busiest_utilisation, hop / 10e9 / 10.0);  // 10 GB/s for 10 s
+}
+
+TEST(Links, OfOneNodeHaveOneKind) {
+  const Point point = point_of(4);
+  const Job job = job_of(point);
+  const StepResult result = summarize(point, job, idle_timeline(job));
+  ASSERT_EQ(result.links.size(), 1u);
+  EXPECT_EQ(result.links[0].kind, "intra_node");
+  EXPECT_EQ(result.links[0].links, 2u * 4u);  // up and down of four GPUs
+}
+
+TEST(Sent, IsThePayloadOfTheRankThatSendsMost) {
+  const Point point = point_of(4);
+  const Job job = job_of(point);
+  EXPECT_DOUBLE_EQ(summarize(point, job, idle_timeline(job)).sent_per_rank.value(),
+                   2.0 * 3 / 4 * 540);
+}
+
+TEST(OneRank, HasNoCommunication) {
+  const Point point = point_of(1);
+  const Job job = job_of(point);
+  const StepResult result = summarize(point, job, idle_timeline(job));
+  EXPECT_EQ(result.comm, Seconds{0.0});
+  EXPECT_TRUE(result.buckets.empty());
+  EXPECT_TRUE(result.links.empty());
+  EXPECT_FALSE(result.communication_basis.has_value());
+  EXPECT_EQ(result.sent_per_rank, Bytes{0.0});
+  EXPECT_EQ(result.memory.bucket_bytes, 0);
+  EXPECT_EQ(result.memory.nccl_bytes, 0);
+}
+
+TEST(BusFactor, IsTwiceNMinusOneOverN) {
+  EXPECT_EQ(all_reduce_bus_factor(1), 0.0);
+  EXPECT_EQ(all_reduce_bus_factor(2), 1.0);
+  EXPECT_EQ(all_reduce_bus_factor(8), 1.75);
+}
+
+TEST(BusFactor, TurnsTheBandwidthOfABucketIntoThatOfTheBus) {
+  const Point point = point_of(4);
+  const Job job = job_of(point);
+  const BucketResult bucket = summarize(point, job, idle_timeline(job)).buckets.at(0);
+  EXPECT_EQ(bucket.algbw, BytesPerSecond{100.0});  // 100 B in 1 s
+  EXPECT_EQ(bucket.busbw, BytesPerSecond{150.0});  // 2 * 3 / 4
+}
+
+}  // namespace
+}  // namespace stepcast
