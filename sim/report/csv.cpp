@@ -31,12 +31,12 @@ void flatten(const JsonView& json, const std::string& name,
                     [](const JsonView& e) { return e.is_object(); }))
       return;
     for (std::size_t i = 0; i < elements.size(); ++i)
-      flatten(elements[i], name + "." + std::to_string(i), cells);
+      flatten(elements[i], fmt::format("{}.{}", name, i), cells);
     return;
   }
   if (json.is_object()) {
     for (const auto& [key, value] : json.members())
-      flatten(value, name.empty() ? key : name + "." + key, cells);
+      flatten(value, name.empty() ? key : fmt::format("{}.{}", name, key), cells);
     return;
   }
   std::string text = json.is_null() ? "" : json.dump();

@@ -250,6 +250,23 @@ TEST(Rings, OverNodesAreNoMoreThanNcclHasChannels) {
   EXPECT_EQ(find_rings(Cluster(platform, nullptr, 2, "test")).size(), 64u);
 }
 
+TEST(Rings, AreTheMostThatWereFoundWhereNotAllNvlinksCanBeUsed) {
+  // Five NVLinks leave each GPU but one, yet at most four rings share none: found by trying all
+  // sets of the mesh's 12 rings (each way counts). The search meets four on its way and ends on
+  // three.
+  const std::string mesh = R"({"kind": "nvlink_mesh", "bandwidth_Bps": 25e9, "alpha_s": 0,
+      "links": [{"gpus": [0, 1], "count": 2}, {"gpus": [0, 2], "count": 2},
+                {"gpus": [0, 3], "count": 1}, {"gpus": [1, 2], "count": 1},
+                {"gpus": [1, 3], "count": 1}, {"gpus": [1, 4], "count": 2},
+                {"gpus": [2, 3], "count": 1}, {"gpus": [2, 4], "count": 1},
+                {"gpus": [3, 4], "count": 2}]})";
+  const Platform platform = read_platform(
+      JsonDocument::parse(
+          with(with(tiny_platform(), "/node/gpus", "5"), "/node/interconnect", mesh), "p")
+          .root());
+  EXPECT_EQ(find_rings(Cluster(platform, nullptr, 5, "test")).size(), 4u);
+}
+
 TEST(Rings, AreTheSameEachTime) {
   const Platform platform = platform_named("dgx1v");
   const Cluster cluster(platform, nullptr, 8, "test");
