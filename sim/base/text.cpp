@@ -48,7 +48,7 @@ std::optional<std::int64_t> parse_bytes(std::string_view text) {
   double number = 0.0;
   const char* end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, number, std::chars_format::general);
-  if (error != std::errc{} || number < 0.0) return std::nullopt;
+  if (error != std::errc{}) return std::nullopt;
   std::string_view unit(rest, static_cast<std::size_t>(end - rest));
   while (!unit.empty() && unit.front() == ' ') unit.remove_prefix(1);
   double bytes = -1.0;

@@ -14,7 +14,7 @@ namespace stepcast {
 /// humans disagree about it). Empty when the text is not one, or not a whole number of bytes.
 [[nodiscard]] std::optional<std::int64_t> parse_bytes(std::string_view text);
 
-/// `26214400` -> "25 MiB", `1000` -> "1000 B"; exact, or rounded to three digits with the unit.
+/// `26214400` -> "25 MiB", `1000` -> "1000 B": four digits in the largest unit that fits.
 [[nodiscard]] std::string format_bytes(double bytes);
 
 /// A number as the shortest text that reads back to the same double.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include <fmt/format.h>
@@ -45,8 +46,12 @@ std::string setting_text(const std::string& key, const JsonView& value) {
 std::string result_table(const std::vector<JsonDocument>& points) {
   std::vector<Row> rows;
   Row heads;
-  for (const auto& [key, value] : points.front().root().at("settings").members())
-    if (key != "cluster.gpus") heads.push_back(key.substr(key.rfind('.') + 1));
+  std::map<std::string, int> uses;  // of each last word
+  const auto settings = points.front().root().at("settings").members();
+  const auto last_word = [](const std::string& key) { return key.substr(key.rfind('.') + 1); };
+  for (const auto& [key, value] : settings) ++uses[last_word(key)];
+  for (const auto& [key, value] : settings)
+    if (key != "cluster.gpus") heads.push_back(uses[last_word(key)] == 1 ? last_word(key) : key);
   for (const char* head :
        {"GPUs", "batch", "step ms", "compute", "exposed", "host", "wait", "optim.", "exposed %",
         "hidden ms", "samples/s", "efficiency", "comm. basis"})

@@ -378,12 +378,12 @@ TEST(Basis, HasAWordForEach) {
 
 TEST(EvenShareRates, AreTheSmallestShareOnTheWay) {
   LoweredCollective collective;
-  collective.routes = {{{0}, false}, {{0, 1}, false}, {{1}, false}, {{2}, false}};
-  const std::vector<BytesPerSecond> bandwidths = {BytesPerSecond{100.0}, BytesPerSecond{60.0},
+  collective.routes = {{{0}, false}, {{0, 1}, false}, {{1, 0}, false}, {{2}, false}};
+  const std::vector<BytesPerSecond> bandwidths = {BytesPerSecond{120.0}, BytesPerSecond{60.0},
                                                   BytesPerSecond{7.0}, BytesPerSecond{1.0}};
-  EXPECT_EQ(connections_per_link(collective, 4), (std::vector<int>{2, 2, 1, 0}));
+  EXPECT_EQ(connections_per_link(collective, 4), (std::vector<int>{3, 2, 1, 0}));
   EXPECT_EQ(even_share_rates(collective, bandwidths),
-            (std::vector<BytesPerSecond>{BytesPerSecond{100.0 / 2}, BytesPerSecond{60.0 / 2},
+            (std::vector<BytesPerSecond>{BytesPerSecond{120.0 / 3}, BytesPerSecond{60.0 / 2},
                                          BytesPerSecond{60.0 / 2}, BytesPerSecond{7.0}}));
 }
 

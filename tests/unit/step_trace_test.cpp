@@ -87,6 +87,16 @@ TEST(StepTrace, NeedsNoFinalizeAndNoActivations) {
   EXPECT_FALSE(step.activation_bytes.has_value());
 }
 
+TEST(StepTrace, TakesAStepThatIsAllGaps) {
+  const std::string no_duration = R"([{"name": "x", "gap_s": 0, "duration_s": 0}])";
+  std::string text = tiny_trace();
+  for (const char* phase : {"forward", "finalize", "optimizer"})
+    text = with(text, std::string("/measured/0/") + phase, no_duration);
+  text = with(text, "/measured/0/backward/0/duration_s", "0");
+  text = with(text, "/measured/0/backward/1/duration_s", "0");
+  EXPECT_EQ(error_of(text), "no error");  // the gap before the first backward span is left
+}
+
 TEST(StepTrace, TakesNullForUnknownActivations) {
   const StepTrace trace = read(with(tiny_trace(), "/measured/0/activation_bytes", "null"));
   EXPECT_FALSE(trace.measured.at(0).activation_bytes.has_value());

@@ -1,5 +1,6 @@
 #include "input/study.hpp"
 
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -66,6 +67,17 @@ TEST_F(StudyFiles, KeepsTheDocumentsUnderTheirPaths) {
   ASSERT_EQ(study.files.size(), 3u);
   EXPECT_EQ(study.files.at("model").path, folder.path("model.json"));
   EXPECT_EQ(study.files.at("platform").document.root().at("name").string(), "tiny cluster");
+}
+
+TEST_F(StudyFiles, AreFoundFromTheFolderOfTheScenario) {
+  const Folder elsewhere;
+  const std::string here = std::filesystem::path(folder.path("")).parent_path().filename().string();
+  elsewhere.write("scenario.json",
+                  with(with(with(tiny_scenario(), "/model", "\"../" + here + "/model.json\""),
+                            "/platform", "\"../" + here + "/platform.json\""),
+                       "/calibration", "null"));
+  const Study study = load_study(elsewhere.path("scenario.json"), {});
+  EXPECT_EQ(study.files.at("model").path, folder.path("model.json"));  // without ".."
 }
 
 TEST_F(StudyFiles, NeedNoCalibration) {

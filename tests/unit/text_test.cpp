@@ -90,6 +90,8 @@ TEST(Suggest, NamesAllWhenNoneIsNear) {
   EXPECT_EQ(suggest("butterfly", {"ring", "tree"}), "; known: ring, tree");
 }
 
+TEST(Suggest, FindsNothingNearToNothing) { EXPECT_EQ(suggest("", {"8", "16"}), "; known: 8, 16"); }
+
 TEST(Suggest, CountsASwapOfNeighboursAsOneMistake) {
   // Two swaps: 2 mistakes, the most that is near for four letters. As replacements they were 4.
   EXPECT_EQ(suggest("irgn", {"ring", "star"}), "; did you mean \"ring\"? known: ring, star");
