@@ -169,8 +169,8 @@ CALIBRATION_FULL = {
     "command": "all_reduce_perf",
     "versions": {"nccl": "2.21.5"},
     "links": {
-        "intra_node_Bps": {"value": 1e9, "stderr": 1e6, "source": "fit"},
-        "inter_node_Bps": {"value": 1e9, "stderr": 1e6, "source": "fit"},
+        "intra_node_Bps": {"value": 1e9, "nominal": 1e9, "stderr": 1e6, "source": "fit"},
+        "inter_node_Bps": {"value": 1e9, "nominal": 1e9, "stderr": 1e6, "source": "fit"},
     },
     "protocols": [
         protocol("Simple", stderr=1e-7, source="fit"),

@@ -16,8 +16,8 @@ Cluster::Cluster(const Platform& platform, const Calibration* calibration, int r
       intra_node_(platform.intra_node.bandwidth) {
   if (platform.nics) inter_node_ = platform.nics->figures.bandwidth;
   if (calibration != nullptr) {
-    intra_node_ = calibration->intra_node_bandwidth.value_or(intra_node_);
-    inter_node_ = calibration->inter_node_bandwidth.value_or(inter_node_);
+    intra_node_ = calibration->intra_node_share.value_or(1.0) * intra_node_;
+    inter_node_ = calibration->inter_node_share.value_or(1.0) * inter_node_;
   }
   bandwidths_.reserve(static_cast<std::size_t>(nodes_) *
                       static_cast<std::size_t>(links_per_node()));

@@ -22,7 +22,7 @@ struct Route {
 /// bottleneck and adds none.
 class Cluster {
  public:
-  /// The calibration, if any, replaces nominal bandwidths. `origin` is what errors
+  /// The calibration, if any, scales nominal bandwidths. `origin` is what errors
   /// about the number of ranks name.
   Cluster(const Platform& platform, const Calibration* calibration, int ranks, std::string origin);
 

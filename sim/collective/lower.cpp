@@ -71,6 +71,13 @@ ProtocolFigures choose_protocol(const CollectiveSettings& settings, Bytes bytes,
   });
 }
 
+/// LL sends 4 B of flag with each 4 B of data, LL128 8 B in 128 (NCCL src/device/prims_ll.h,
+/// prims_ll128.h).
+double wire_bytes_per_byte(const std::string& protocol) {
+  if (protocol == "LL") return 2.0;
+  return protocol == "LL128" ? 128.0 / 120.0 : 1.0;
+}
+
 Basis basis_of(const ProtocolFigures& protocol, Bytes bytes, const Cluster& cluster) {
   if (cluster.calibration() == nullptr) return Basis::mechanism;
   const bool same_machine = cluster.calibration()->platform == cluster.platform().name;
@@ -141,7 +148,8 @@ LoweredCollective lower_all_reduce(Bytes bytes, const CollectiveSettings& settin
   lowered.protocol = protocol.name;
   lowered.basis = basis_of(protocol, bytes, cluster);
   lowered.worst_residual = protocol.worst_residual;
-  lowered.wire_bytes_per_byte = 1.0 / protocol.efficiency;
+  lowered.work_per_byte = 1.0 / protocol.efficiency;
+  lowered.wire_bytes_per_byte = wire_bytes_per_byte(protocol.name);
 
   CollectiveSpec spec{
       .bytes = bytes,

@@ -36,7 +36,8 @@ struct LoweredCollective {
   // For each connection of the schedule:
   std::vector<Route> routes;
   std::vector<Seconds> alpha;  ///< overhead of each transfer, during which the connection is busy
-  double wire_bytes_per_byte = 1.0;  ///< the protocol's flags
+  double work_per_byte = 1.0;  ///< what payload takes of a link's time: 1 / efficiency
+  double wire_bytes_per_byte = 1.0;  ///< payload with the protocol's flags
 };
 
 /// Throws InputError for an algorithm that is not registered or a protocol that has no figures.

@@ -35,8 +35,8 @@ Evaluation evaluate(const LoweredCollective& collective, const std::vector<Bytes
       start = std::max(start, evaluation.on_wire[static_cast<std::size_t>(before)].end);
     }
     const Seconds wire_begin = start + collective.alpha[connection];
-    const Seconds end = wire_begin + schedule.bytes_of(transfer) * collective.wire_bytes_per_byte /
-                                         rates[connection];
+    const Seconds end =
+        wire_begin + schedule.bytes_of(transfer) * collective.work_per_byte / rates[connection];
     evaluation.on_wire[i] = {wire_begin, end};
     free[connection] = end;
     for (const int rank :

@@ -123,7 +123,7 @@ class RunningCollective {
     busy_[connection] = true;
     network_.start_flow(
         collective_.routes[connection].links,
-        schedule_.bytes_of(schedule_.transfers[transfer]) * collective_.wire_bytes_per_byte,
+        schedule_.bytes_of(schedule_.transfers[transfer]) * collective_.work_per_byte,
         collective_.alpha[connection], transfer);
   }
 

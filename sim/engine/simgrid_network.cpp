@@ -2,6 +2,7 @@
 // behaviour of that version; docs/simgrid.md lists them.
 #include <array>
 #include <cmath>
+#include <csignal>
 #include <memory>
 #include <string>
 #include <vector>
@@ -52,6 +53,8 @@ sg4::Engine& start_engine() {
   static int argc = 1;
   static sg4::Engine engine(&argc, argv.data());
   configure();
+  // SimGrid handles an interrupt by leaving in the middle of its work, with a scare on stderr.
+  std::signal(SIGINT, SIG_DFL);
   return engine;
 }
 

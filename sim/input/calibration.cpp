@@ -24,6 +24,14 @@ double read_fitted(const JsonView& json, double min, double max) {
   return json.at("value").number(min, max);
 }
 
+/// A fitted rate against the rate that the platform file had when it was measured.
+double read_share(const JsonView& json) {
+  json.allow_only({"value", "stderr", "source", "nominal"});
+  if (const auto error = json.find("stderr")) static_cast<void>(error->number(0.0));
+  if (const auto source = json.find("source")) static_cast<void>(source->string());
+  return json.at("value").number(1.0, 1e14) / json.at("nominal").number(1.0, 1e14);
+}
+
 ProtocolFigures read_protocol(const JsonView& json) {
   json.allow_only({"name", "efficiency", "launch_s", "alpha_intra_node_s", "alpha_inter_node_s",
                    "range", "residuals"});
@@ -74,9 +82,9 @@ Calibration read_calibration(const JsonView& json) {
   const JsonView links = json.at("links");
   links.allow_only({"intra_node_Bps", "inter_node_Bps"});
   if (const auto rate = links.find("intra_node_Bps"))
-    calibration.intra_node_bandwidth = BytesPerSecond{read_fitted(*rate, 1.0, 1e14)};
+    calibration.intra_node_share = read_share(*rate);
   if (const auto rate = links.find("inter_node_Bps"))
-    calibration.inter_node_bandwidth = BytesPerSecond{read_fitted(*rate, 1.0, 1e14)};
+    calibration.inter_node_share = read_share(*rate);
 
   for (const JsonView& entry : json.at("protocols").elements()) {
     calibration.protocols.push_back(read_protocol(entry));

@@ -22,7 +22,7 @@ struct Range {
 /// What one NCCL protocol costs on this machine.
 struct ProtocolFigures {
   std::string name;         ///< LL, LL128 or Simple
-  double efficiency = 1.0;  ///< payload per byte on the wire
+  double efficiency = 1.0;  ///< share of a link's rate that payload gets
   Seconds launch;           ///< from the arrival of the last rank to the first transfer
   Seconds alpha_intra_node;
   Seconds alpha_inter_node;
@@ -34,8 +34,10 @@ struct Calibration {
   std::string name;
   std::string source;
   std::string platform;  ///< name of the platform it was measured on; on another it extrapolates
-  std::optional<BytesPerSecond> intra_node_bandwidth;  ///< of one link, one direction
-  std::optional<BytesPerSecond> inter_node_bandwidth;  ///< of one NIC, one direction
+  /// Measured rate / the platform's rate of one link or NIC. It scales whatever platform is asked
+  /// about, so that "what if the NICs were slower" has an answer.
+  std::optional<double> intra_node_share;
+  std::optional<double> inter_node_share;
   std::vector<ProtocolFigures> protocols;
 };
 

@@ -38,7 +38,7 @@ Nics read_nics(const JsonView& json, int gpus) {
   Nics nics;
   nics.count = static_cast<int>(json.at("count").integer(1, 256));
   nics.figures = read_figures(json);
-  if (const auto near = json.find("near_gpus")) {
+  if (const auto near = json.find("near_gpus"); near && !near->is_null()) {
     for (const JsonView& one : near->elements()) {
       auto& list = nics.near_gpus.emplace_back();
       for (const JsonView& gpu : one.elements())

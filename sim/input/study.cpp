@@ -140,6 +140,16 @@ std::vector<Axis> read_axes(const JsonDocument& scenario, const std::set<std::st
   return axes;
 }
 
+/// A calibration has its own alphas: one of the platform would be set without any effect.
+void refuse_idle_alphas(const std::vector<Assignment>& assignments, const Documents& documents) {
+  if (documents.file("calibration") == nullptr) return;
+  for (const Assignment& assignment : assignments)
+    if (assignment.key.starts_with("platform.") && assignment.key.ends_with(".alpha_s"))
+      throw InputError(assignment.origin,
+                       "has no effect beside a calibration, which has alphas of its own; set "
+                       "calibration=null, or one of calibration.protocols");
+}
+
 void check_cross_references(const Point& point, const Documents& documents) {
   const JsonView root = documents.scenario().root();
   if (point.scenario.gpus > point.platform->total_gpus())
@@ -176,6 +186,7 @@ Study load_study(const std::filesystem::path& path, const std::vector<std::strin
   }
   Documents base(path);
   base.assign(assignments);
+  refuse_idle_alphas(assignments, base);
   const std::vector<Axis> axes = read_axes(base.scenario(), fixed_keys);
 
   const auto model = std::make_shared<const StepTrace>(read_step_trace(base.file("model")->root()));
@@ -201,6 +212,7 @@ Study load_study(const std::filesystem::path& path, const std::vector<std::strin
       point.settings.emplace_back(axes[i].key, value);
     }
     documents.assign(assignments);
+    refuse_idle_alphas(assignments, documents);
     point.scenario = read_scenario(documents.scenario().root());
     point.model =
         documents.changed("model")

@@ -35,14 +35,14 @@ TEST(Calibration, ReadsWhatItWasMeasuredOn) {
 
 TEST(Calibration, ReadsTheLinks) {
   const Calibration calibration = read(tiny_calibration());
-  EXPECT_EQ(calibration.intra_node_bandwidth, BytesPerSecond{80e9});
-  EXPECT_EQ(calibration.inter_node_bandwidth, BytesPerSecond{8e9});
+  EXPECT_EQ(calibration.intra_node_share, 0.8);  // 80 of 100 GB/s
+  EXPECT_EQ(calibration.inter_node_share, 0.8);
 }
 
 TEST(Calibration, LeavesOutLinksThatWereNotMeasured) {
   const Calibration calibration = read(with(tiny_calibration(), "/links", "{}"));
-  EXPECT_FALSE(calibration.intra_node_bandwidth.has_value());
-  EXPECT_FALSE(calibration.inter_node_bandwidth.has_value());
+  EXPECT_FALSE(calibration.intra_node_share.has_value());
+  EXPECT_FALSE(calibration.inter_node_share.has_value());
 }
 
 TEST(Calibration, ReadsAProtocol) {

@@ -94,7 +94,7 @@ TEST_F(ClusterOf, LinksHasMeasuredBandwidthsWithACalibration) {
 }
 
 TEST_F(ClusterOf, LinksKeepsTheNominalBandwidthOfWhatWasNotMeasured) {
-  calibration.intra_node_bandwidth.reset();
+  calibration.intra_node_share.reset();
   const Cluster cluster(platform, &calibration, 8, "test");
   EXPECT_EQ(cluster.intra_node_bandwidth(), BytesPerSecond{100e9});
   EXPECT_EQ(cluster.inter_node_bandwidth(), BytesPerSecond{8e9});

@@ -89,7 +89,8 @@ inline std::string tiny_calibration() {
     "format": "stepcast.calibration/1", "name": "tiny fit", "source": "made up",
     "platform": "tiny cluster",
     "links": {
-      "intra_node_Bps": {"value": 80e9, "stderr": 1e9}, "inter_node_Bps": {"value": 8e9}
+      "intra_node_Bps": {"value": 80e9, "nominal": 100e9, "stderr": 1e9},
+      "inter_node_Bps": {"value": 8e9, "nominal": 10e9}
     },
     "protocols": [{
       "name": "Simple",

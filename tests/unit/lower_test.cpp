@@ -81,7 +81,7 @@ TEST_F(TwoProtocols, CrossElsewhereForAnotherNumberOfRanks) {
 }
 
 TEST_F(TwoProtocols, CrossElsewhereWithAnotherMeasuredBandwidth) {
-  calibration.inter_node_bandwidth = BytesPerSecond{20e9};
+  calibration.inter_node_share = 2.0;
   // Twice the bandwidth of ChangeWhereTheirTimesCross: twice the size.
   EXPECT_EQ(protocol_of(479'000, 4), "LL");
   EXPECT_EQ(protocol_of(481'000, 4), "Simple");
