@@ -11,11 +11,11 @@ namespace stepcast {
 
 int list_command(const ListOptions& options) {
   if (options.what == "algorithms") {
-    fmt::print("{:<8}  {:<20}  {:<8}  {}\n", "name", "bytes sent per rank", "steps",
+    fmt::print("{:<26}  {:<20}  {:<36}  {}\n", "name", "bytes sent per rank", "time on equal links",
                "when it wins");
     for (const std::string& name : all_reduce_algorithms().names()) {
       const AllReduceAlgorithm& algorithm = *all_reduce_algorithms().find(name);
-      fmt::print("{:<8}  {:<20}  {:<8}  {}\n", name, algorithm.bytes_per_rank, algorithm.steps,
+      fmt::print("{:<26}  {:<20}  {:<36}  {}\n", name, algorithm.bytes_per_rank, algorithm.time,
                  algorithm.when);
     }
     return 0;

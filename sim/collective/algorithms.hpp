@@ -2,6 +2,7 @@
 // algorithms/.
 #pragma once
 
+#include <limits>
 #include <vector>
 
 #include "base/registry.hpp"
@@ -13,19 +14,37 @@ namespace stepcast {
 /// What an algorithm is asked for. Every channel moves an equal part of the buffer.
 struct CollectiveSpec {
   Bytes bytes;          ///< S, the whole buffer
-  Bytes largest_chunk;  ///< a block is cut into pieces of this size and a rest
+  Bytes largest_chunk;  ///< no piece of the buffer is larger
   std::vector<std::vector<int>>
       rings;  ///< [channel], the ranks in the order of that channel's ring
+  std::vector<std::vector<int>> nodes;  ///< the ranks of each node
+
+  [[nodiscard]] int ranks() const { return static_cast<int>(rings.front().size()); }
+  [[nodiscard]] int channels() const { return static_cast<int>(rings.size()); }
+};
+
+/// Each channel's part of the buffer in equal blocks, and a block in pieces of `largest_chunk` of
+/// which the last takes what is left.
+struct Pieces {
+  Pieces(const CollectiveSpec& spec, double blocks);
+  static double count_of(const CollectiveSpec& spec, double blocks);
+
+  int count = 1;             ///< in a block
+  std::vector<Bytes> sizes;  ///< of one block
 };
 
 struct AllReduceAlgorithm {
   Schedule (*generate)(const CollectiveSpec&);
-  /// How many transfers `generate` makes, so that an absurd chunk size is refused before it is
-  /// tried.
+  /// How many transfers or dependencies `generate` makes, whichever is more, so that an absurd
+  /// chunk size is refused before it is tried.
   double (*count_transfers)(const CollectiveSpec&);
-  const char* bytes_per_rank;  ///< formula, for `stepcast list algorithms`
-  const char* steps;
-  const char* when;  ///< when it wins
+  double (*steps)(double ranks);           ///< transfers one after the other on the critical path
+  double (*critical_bytes)(double ranks);  ///< bytes on that path, in units of S
+  /// What `chunk_bytes: auto` cuts to: algorithms whose pieces follow each other need some.
+  Bytes default_chunk = Bytes{std::numeric_limits<double>::max()};
+  const char* bytes_per_rank;  ///< formula of what a rank sends, for `stepcast list algorithms`
+  const char* time;            ///< closed form on equal links of rate B, one piece, one channel
+  const char* when;            ///< when it wins
 };
 
 Registry<AllReduceAlgorithm>& all_reduce_algorithms();

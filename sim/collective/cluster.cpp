@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "base/error.hpp"
+
 namespace stepcast {
 
 Cluster::Cluster(const Platform& platform, const Calibration* calibration, int ranks,
@@ -56,11 +58,39 @@ Route Cluster::inside_node(int node, const Lane& lane) const {
   return route;
 }
 
-Route Cluster::between_nodes(int from_node, int to_node, int nic) const {
+Route Cluster::between_nodes(int from_node, int to_node, int from_nic, int to_nic) const {
   const int graph_links = static_cast<int>(platform_->node_graph.link_names.size());
-  const int up = from_node * links_per_node() + graph_links + 2 * nic;
-  const int down = to_node * links_per_node() + graph_links + 2 * nic + 1;
+  const int up = from_node * links_per_node() + graph_links + 2 * from_nic;
+  const int down = to_node * links_per_node() + graph_links + 2 * to_nic + 1;
   return {.links = {up, down}, .inter_node = true};
+}
+
+int Cluster::nic_near(int local_rank, int channel) const {
+  std::vector<int> near;
+  for (int nic = 0; nic < platform_->nics->count; ++nic) {
+    const std::vector<int>& gpus = platform_->nics->near_gpus[static_cast<std::size_t>(nic)];
+    if (std::find(gpus.begin(), gpus.end(), local_rank) != gpus.end()) near.push_back(nic);
+  }
+  if (near.empty()) return (local_rank + channel) % platform_->nics->count;
+  return near[static_cast<std::size_t>(channel) % near.size()];
+}
+
+Route Cluster::between_ranks(int from, int to, int channel) const {
+  const int from_local = from % platform_->gpus_per_node;
+  const int to_local = to % platform_->gpus_per_node;
+  if (node_of(from) != node_of(to))
+    return between_nodes(node_of(from), node_of(to), nic_near(from_local, channel),
+                         nic_near(to_local, channel));
+  const auto& lanes =
+      platform_->node_graph
+          .lanes[static_cast<std::size_t>(from_local)][static_cast<std::size_t>(to_local)];
+  if (lanes.empty())
+    throw InputError(
+        origin_,
+        fmt::format("no direct link joins GPUs {} and {} of a node (paths over PCIe are not "
+                    "modelled); use an algorithm that needs none, such as ring",
+                    from_local, to_local));
+  return inside_node(node_of(from), lanes[static_cast<std::size_t>(channel) % lanes.size()]);
 }
 
 }  // namespace stepcast

@@ -43,9 +43,13 @@ class Cluster {
   [[nodiscard]] bool is_inter_node(int link) const;
 
   [[nodiscard]] Route inside_node(int node, const Lane& lane) const;
-  [[nodiscard]] Route between_nodes(int from_node, int to_node, int nic) const;
+  [[nodiscard]] Route between_nodes(int from_node, int to_node, int from_nic, int to_nic) const;
+  /// A way from any rank to any other. Channels take parallel lanes and the NICs near a GPU in
+  /// turn. Throws InputError when two GPUs of a node have no direct link.
+  [[nodiscard]] Route between_ranks(int from, int to, int channel) const;
 
  private:
+  [[nodiscard]] int nic_near(int local_rank, int channel) const;
   [[nodiscard]] int nic_count() const { return platform_->nics ? platform_->nics->count : 0; }
   [[nodiscard]] int links_per_node() const;
 

@@ -12,7 +12,8 @@ namespace stepcast {
 namespace {
 
 constexpr const char* default_algorithm = "ring";
-constexpr double most_transfers = 2e8;  // about 5 GB of schedule
+constexpr const char* fitted_algorithm = "ring";  // what the figures of a calibration are of
+constexpr double most_transfers = 2e8;            // about 5 GB of schedule
 
 /// The protocols this machine has figures for. Without a calibration there is one, at nominal cost.
 std::vector<ProtocolFigures> protocols_of(const Cluster& cluster) {
@@ -43,12 +44,13 @@ const AllReduceAlgorithm& find_algorithm(const Choice<std::string>& wanted,
                                               suggest(name, all_reduce_algorithms().names())));
 }
 
-/// Time of a ring whose slowest hop never waits: launch + 2(n-1) (alpha + chunk / rate),
-/// docs/model.md §3.
-Seconds ring_estimate(const ProtocolFigures& protocol, Bytes bytes, const Cluster& cluster,
-                      std::size_t channels) {
+/// launch + steps (alpha + bytes / rate) of the slowest hop, docs/model.md §3.
+Seconds estimate(const AllReduceAlgorithm& algorithm, const ProtocolFigures& protocol, Bytes bytes,
+                 const Cluster& cluster, std::size_t channels) {
   const double n = cluster.ranks();
-  const Bytes block = bytes / (n * static_cast<double>(channels) * protocol.efficiency);
+  const double steps = algorithm.steps(n);
+  const Bytes block = bytes * (algorithm.critical_bytes(n) /
+                               (steps * static_cast<double>(channels) * protocol.efficiency));
   Seconds slowest_hop;
   if (cluster.gpus_used(0) > 1)
     slowest_hop =
@@ -59,15 +61,17 @@ Seconds ring_estimate(const ProtocolFigures& protocol, Bytes bytes, const Cluste
     slowest_hop = std::max(
         slowest_hop, protocol.alpha_inter_node + block * per_nic / cluster.inter_node_bandwidth());
   }
-  return protocol.launch + 2.0 * (n - 1.0) * slowest_hop;
+  return protocol.launch + steps * slowest_hop;
 }
 
-ProtocolFigures choose_protocol(const CollectiveSettings& settings, Bytes bytes,
+ProtocolFigures choose_protocol(const AllReduceAlgorithm& algorithm,
+                                const CollectiveSettings& settings, Bytes bytes,
                                 const Cluster& cluster, std::size_t channels) {
   const std::vector<ProtocolFigures> protocols = protocols_of(cluster);
   if (settings.protocol.value) return find_protocol(protocols, settings.protocol);
   return *std::min_element(protocols.begin(), protocols.end(), [&](const auto& a, const auto& b) {
-    return ring_estimate(a, bytes, cluster, channels) < ring_estimate(b, bytes, cluster, channels);
+    return estimate(algorithm, a, bytes, cluster, channels) <
+           estimate(algorithm, b, bytes, cluster, channels);
   });
 }
 
@@ -78,12 +82,14 @@ double wire_bytes_per_byte(const std::string& protocol) {
   return protocol == "LL128" ? 128.0 / 120.0 : 1.0;
 }
 
-Basis basis_of(const ProtocolFigures& protocol, Bytes bytes, const Cluster& cluster) {
+Basis basis_of(const std::string& algorithm, const ProtocolFigures& protocol, Bytes bytes,
+               const Cluster& cluster) {
   if (cluster.calibration() == nullptr) return Basis::mechanism;
   const bool same_machine = cluster.calibration()->platform == cluster.platform().name;
-  const bool inside =
-      same_machine && protocol.bytes.holds(static_cast<std::int64_t>(bytes.value())) &&
-      protocol.ranks.holds(cluster.ranks()) && protocol.nodes.holds(cluster.nodes());
+  const bool inside = same_machine && algorithm == fitted_algorithm &&
+                      protocol.bytes.holds(static_cast<std::int64_t>(bytes.value())) &&
+                      protocol.ranks.holds(cluster.ranks()) &&
+                      protocol.nodes.holds(cluster.nodes());
   return inside ? Basis::interpolated : Basis::extrapolated;
 }
 
@@ -98,20 +104,27 @@ void refuse_too_many(double transfers, const CollectiveSettings& settings, const
                                                  cluster.ranks(), transfers, limit));
 }
 
-/// The route of each connection: the hop of its channel's ring that starts at the sender.
-std::vector<Route> routes_of(const Schedule& schedule, const std::vector<Ring>& rings) {
-  std::vector<std::vector<const Route*>> hop_from(rings.size());  // [channel][rank]
+/// The route of each connection: the hop of its channel's ring where the ring leads that way, else
+/// the way between the two ranks.
+std::vector<Route> routes_of(const Schedule& schedule, const std::vector<Ring>& rings,
+                             const Cluster& cluster) {
+  std::vector<std::vector<std::size_t>> place_of(rings.size());  // [channel][rank], on the ring
   for (std::size_t channel = 0; channel < rings.size(); ++channel) {
-    hop_from[channel].resize(static_cast<std::size_t>(schedule.ranks));
-    for (std::size_t i = 0; i < rings[channel].hops.size(); ++i)
-      hop_from[channel][static_cast<std::size_t>(rings[channel].ranks[i])] =
-          &rings[channel].hops[i];
+    place_of[channel].resize(static_cast<std::size_t>(schedule.ranks));
+    for (std::size_t i = 0; i < rings[channel].ranks.size(); ++i)
+      place_of[channel][static_cast<std::size_t>(rings[channel].ranks[i])] = i;
   }
   std::vector<Route> routes;
   routes.reserve(schedule.connections.size());
-  for (const Connection& connection : schedule.connections)
-    routes.push_back(*hop_from[static_cast<std::size_t>(connection.channel) % rings.size()]
-                              [static_cast<std::size_t>(connection.src)]);
+  for (const Connection& connection : schedule.connections) {
+    const std::size_t channel = static_cast<std::size_t>(connection.channel) % rings.size();
+    const Ring& ring = rings[channel];
+    const std::size_t place = place_of[channel][static_cast<std::size_t>(connection.src)];
+    if (ring.ranks[(place + 1) % ring.ranks.size()] == connection.dst)
+      routes.push_back(ring.hops[place]);
+    else
+      routes.push_back(cluster.between_ranks(connection.src, connection.dst, connection.channel));
+  }
   return routes;
 }
 
@@ -144,26 +157,30 @@ LoweredCollective lower_all_reduce(Bytes bytes, const CollectiveSettings& settin
   // One channel for each ring of the machine; more share its links, fewer leave some idle.
   lowered.channels = settings.channels.value.value_or(static_cast<int>(rings.size()));
   const auto channels = static_cast<std::size_t>(lowered.channels);
-  const ProtocolFigures protocol = choose_protocol(settings, bytes, cluster, channels);
+  const ProtocolFigures protocol = choose_protocol(algorithm, settings, bytes, cluster, channels);
   lowered.protocol = protocol.name;
-  lowered.basis = basis_of(protocol, bytes, cluster);
+  lowered.basis = basis_of(lowered.algorithm, protocol, bytes, cluster);
   lowered.worst_residual = protocol.worst_residual;
   lowered.work_per_byte = 1.0 / protocol.efficiency;
   lowered.wire_bytes_per_byte = wire_bytes_per_byte(protocol.name);
 
+  const auto& chunk = settings.chunk_bytes.value;
   CollectiveSpec spec{
       .bytes = bytes,
-      .largest_chunk =
-          Bytes{static_cast<double>(settings.chunk_bytes.value.value_or(infinite_chunk))},
-      .rings = {}};
+      .largest_chunk = chunk ? Bytes{static_cast<double>(*chunk)} : algorithm.default_chunk,
+      .rings = {},
+      .nodes = {}};
   for (std::size_t channel = 0; channel < channels; ++channel)
     spec.rings.push_back(rings[channel % rings.size()].ranks);
+  spec.nodes.resize(static_cast<std::size_t>(cluster.nodes()));
+  for (int rank = 0; rank < cluster.ranks(); ++rank)
+    spec.nodes[static_cast<std::size_t>(cluster.node_of(rank))].push_back(rank);
   refuse_too_many(algorithm.count_transfers(spec), settings, cluster, bytes);
   lowered.schedule = algorithm.generate(spec);
   if (!lowered.schedule.chunk_bytes.empty())
     lowered.chunk =
         *std::max_element(lowered.schedule.chunk_bytes.begin(), lowered.schedule.chunk_bytes.end());
-  lowered.routes = routes_of(lowered.schedule, rings);
+  lowered.routes = routes_of(lowered.schedule, rings, cluster);
   for (const Route& route : lowered.routes)
     lowered.alpha.push_back(route.inter_node ? protocol.alpha_inter_node
                                              : protocol.alpha_intra_node);

@@ -221,12 +221,12 @@ std::vector<Ring> rings_over_nodes(const Cluster& cluster) {
   std::vector<Ring> rings(static_cast<std::size_t>(channels));
   for (int channel = 0; channel < channels; ++channel) {
     Ring& ring = rings[static_cast<std::size_t>(channel)];
+    const int nic = channel % platform.nics->count;
     for (int node = 0; node < cluster.nodes(); ++node) {
       const Path& path = (node == last ? last_node : full_node)[static_cast<std::size_t>(channel)];
       for (const int gpu : path.gpus) ring.ranks.push_back(node * platform.gpus_per_node + gpu);
       for (const Lane& lane : path.lanes) ring.hops.push_back(cluster.inside_node(node, lane));
-      ring.hops.push_back(
-          cluster.between_nodes(node, node == last ? 0 : node + 1, channel % platform.nics->count));
+      ring.hops.push_back(cluster.between_nodes(node, node == last ? 0 : node + 1, nic, nic));
     }
   }
   return rings;

@@ -1,5 +1,9 @@
 #include "collective/schedule.hpp"
 
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
 #include "collective/algorithms.hpp"
 
 namespace stepcast {
@@ -12,6 +16,38 @@ std::vector<Bytes> sent_bytes(const Schedule& schedule) {
     sent[static_cast<std::size_t>(connection.src)] += schedule.bytes_of(transfer);
   }
   return sent;
+}
+
+ScheduleBuilder::ScheduleBuilder(int ranks, std::vector<Bytes> chunk_bytes) {
+  schedule_.ranks = ranks;
+  schedule_.chunk_bytes = std::move(chunk_bytes);
+}
+
+int ScheduleBuilder::add(const Connection& over, int first_chunk, int chunks, bool reduce,
+                         const std::vector<int>& after) {
+  const auto [known, is_new] = connections_.try_emplace(
+      {over.src, over.dst, over.channel}, static_cast<int>(schedule_.connections.size()));
+  if (is_new) schedule_.connections.push_back(over);
+  schedule_.dependencies_begin.push_back(static_cast<int>(schedule_.dependencies.size()));
+  schedule_.dependencies.insert(schedule_.dependencies.end(), after.begin(), after.end());
+  schedule_.transfers.push_back({known->second, first_chunk, chunks, reduce});
+  return static_cast<int>(schedule_.transfers.size()) - 1;
+}
+
+Schedule ScheduleBuilder::take() {
+  schedule_.dependencies_begin.push_back(static_cast<int>(schedule_.dependencies.size()));
+  return std::move(schedule_);
+}
+
+double Pieces::count_of(const CollectiveSpec& spec, double blocks) {
+  return std::max(1.0, std::ceil(spec.bytes / (blocks * spec.channels()) / spec.largest_chunk));
+}
+
+Pieces::Pieces(const CollectiveSpec& spec, double blocks)
+    : count(static_cast<int>(count_of(spec, blocks))),
+      sizes(static_cast<std::size_t>(count), spec.largest_chunk) {
+  sizes.back() =
+      spec.bytes / (blocks * spec.channels()) - spec.largest_chunk * static_cast<double>(count - 1);
 }
 
 Registry<AllReduceAlgorithm>& all_reduce_algorithms() {

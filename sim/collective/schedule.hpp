@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "base/units.hpp"
@@ -17,20 +19,24 @@ struct Connection {
   int channel = 0;
 };
 
-/// One piece of the buffer on its way over one connection.
+/// A run of pieces of the buffer on its way over one connection.
 struct Transfer {
   int connection = 0;
-  int chunk = 0;        ///< which piece of the buffer
+  int first_chunk = 0;
+  int chunks = 1;
   bool reduce = false;  ///< the receiver adds it to its own copy; else it replaces the copy
 };
 
 /// Invariants: a transfer depends only on transfers of lower index, so the list is a topological
 /// order; the chunks of a schedule partition the buffer.
+///
+/// What a transfer carries of a chunk: what one of its dependencies has brought to the sender to
+/// replace its copy; else the sender's own input plus what dependencies have brought to be added.
 struct Schedule {
   int ranks = 0;
   std::vector<Connection> connections;
   std::vector<Transfer> transfers;
-  /// What must have arrived at the sender before transfer i may start:
+  /// What must have arrived at the sender, or left it, before transfer i may start:
   /// dependencies[dependencies_begin[i] .. dependencies_begin[i + 1]).
   std::vector<int> dependencies;
   std::vector<int> dependencies_begin;
@@ -42,11 +48,29 @@ struct Schedule {
     return {dependencies.data() + begin, end - begin};
   }
   [[nodiscard]] Bytes bytes_of(const Transfer& transfer) const {
-    return chunk_bytes[static_cast<std::size_t>(transfer.chunk)];
+    const auto first = chunk_bytes.begin() + transfer.first_chunk;
+    Bytes sum;
+    for (int i = 0; i < transfer.chunks; ++i) sum += first[i];
+    return sum;
   }
 };
 
 /// Bytes that each rank sends.
 [[nodiscard]] std::vector<Bytes> sent_bytes(const Schedule& schedule);
+
+/// Puts a schedule together transfer by transfer.
+class ScheduleBuilder {
+ public:
+  ScheduleBuilder(int ranks, std::vector<Bytes> chunk_bytes);
+
+  /// Appends a transfer that may start when all of `after` have arrived, and returns its index.
+  int add(const Connection& over, int first_chunk, int chunks, bool reduce,
+          const std::vector<int>& after);
+  [[nodiscard]] Schedule take();
+
+ private:
+  Schedule schedule_;
+  std::map<std::tuple<int, int, int>, int> connections_;  // (src, dst, channel)
+};
 
 }  // namespace stepcast

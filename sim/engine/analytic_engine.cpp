@@ -2,6 +2,7 @@
 // contends.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -45,6 +46,38 @@ Evaluation evaluate(const LoweredCollective& collective, const std::vector<Bytes
           std::max(evaluation.done[static_cast<std::size_t>(rank)], end);
   }
   return evaluation;
+}
+
+/// True when no two transfers are on a link at the same time, so that each may have it whole.
+bool is_exclusive(const LoweredCollective& collective, const Evaluation& evaluation,
+                  const std::vector<int>& sharing) {
+  std::vector<std::vector<Interval>> busy(sharing.size());
+  for (std::size_t i = 0; i < collective.schedule.transfers.size(); ++i) {
+    const auto connection = static_cast<std::size_t>(collective.schedule.transfers[i].connection);
+    for (const int link : collective.routes[connection].links)
+      if (sharing[static_cast<std::size_t>(link)] > 1)
+        busy[static_cast<std::size_t>(link)].push_back(evaluation.on_wire[i]);
+  }
+  for (std::vector<Interval>& intervals : busy) {
+    std::sort(intervals.begin(), intervals.end(),
+              [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
+    for (std::size_t i = 1; i < intervals.size(); ++i)
+      if (intervals[i].begin < intervals[i - 1].end * (1.0 - 1e-12)) return false;
+  }
+  return true;
+}
+
+/// The rate of each connection that has its links to itself.
+std::vector<BytesPerSecond> whole_rates(const LoweredCollective& collective,
+                                        const std::vector<BytesPerSecond>& bandwidths) {
+  std::vector<BytesPerSecond> rates;
+  for (const Route& route : collective.routes) {
+    BytesPerSecond rate{std::numeric_limits<double>::infinity()};
+    for (const int link : route.links)
+      rate = std::min(rate, bandwidths[static_cast<std::size_t>(link)]);
+    rates.push_back(rate);
+  }
+  return rates;
 }
 
 /// The even shares are max-min fair when each transfer has a link that is full as long as it lasts
@@ -111,7 +144,14 @@ void check_fairness(const LoweredCollective& collective, const Evaluation& evalu
 
 /// When each rank is done, from the start of the collective.
 std::vector<Seconds> evaluate_exactly(const LoweredCollective& collective, const Cluster& cluster) {
-  const std::vector<BytesPerSecond> rates = even_share_rates(collective, cluster.bandwidths());
+  const std::vector<BytesPerSecond>& bandwidths = cluster.bandwidths();
+  const std::vector<int> sharing = connections_per_link(collective, bandwidths.size());
+  if (std::any_of(sharing.begin(), sharing.end(),
+                  [](int connections) { return connections > 1; })) {
+    Evaluation alone = evaluate(collective, whole_rates(collective, bandwidths));
+    if (is_exclusive(collective, alone, sharing)) return std::move(alone.done);
+  }
+  const std::vector<BytesPerSecond> rates = even_share_rates(collective, bandwidths);
   Evaluation evaluation = evaluate(collective, rates);
   check_fairness(collective, evaluation, cluster, rates);
   return std::move(evaluation.done);

@@ -100,7 +100,7 @@ class RunningCollective {
       const Connection& ends = schedule_.connections[connection];
       return fmt::format(
           "{} of {} transfers done; chunk {} from rank {} to rank {} on channel {} {}", done_,
-          schedule_.transfers.size(), schedule_.transfers[transfer].chunk, ends.src, ends.dst,
+          schedule_.transfers.size(), schedule_.transfers[transfer].first_chunk, ends.src, ends.dst,
           ends.channel,
           busy_[connection] ? "never arrived"
                             : fmt::format("waits for {} earlier transfers", missing_[transfer]));

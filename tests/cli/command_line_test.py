@@ -80,6 +80,20 @@ def test_1024_ranks_take_their_closed_form():
     assert row["time_s"] == pytest.approx(2046 * (2e-6 + 2**16 / 25e9), rel=1e-9)
 
 
+@pytest.mark.parametrize("algorithm", ["binary_tree", "direct", "direct_one_shot", "double_binary_tree",
+                                       "recursive_doubling", "recursive_halving_doubling", "ring"])
+def test_every_algorithm_runs_on_real_machines(algorithm):
+    assert algorithm in stepcast("list", "algorithms").stdout
+    done = stepcast("collective", "--platform", "platforms/abci_v100.json", "--calibration",
+                    "platforms/abci_v100.calibration.json", "--gpus", 14, "--bytes", "1,1MiB,32MiB",
+                    "--algorithm", algorithm, "--json", "-")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["rows"]
+    assert [row["algorithm"] for row in rows] == 3 * [algorithm]
+    assert rows[0]["time_s"] < rows[1]["time_s"] < rows[2]["time_s"]
+    assert (rows[2]["basis"] == "interpolated") == (algorithm == "ring")  # what was fitted is a ring
+
+
 def test_engines_print_the_same():
     sizes = ("--gpus", 6, "--bytes", "1KiB,3000000,64MiB", "--channels", 3, "--chunk-bytes", "256KiB")
     for a, b in zip(collective(*sizes, "--engine", "simgrid"), collective(*sizes, "--engine", "analytic")):
@@ -261,7 +275,8 @@ def test_a_failed_run_leaves_the_old_file(tmp_path):
      "--set training.micro_batch: must be a micro-batch that models/resnet50_v100_fp32.json was measured "
      "at; known: 32"),
     (("run", QUICKSTART, "--set", "collective.algorithm=rnig"),
-     '--set collective.algorithm: unknown "rnig"; did you mean "ring"? known: ring'),
+     '--set collective.algorithm: unknown "rnig"; did you mean "ring"? known: binary_tree, direct, direct_one_shot, '
+     "double_binary_tree, recursive_doubling, recursive_halving_doubling, ring"),
     (("run", QUICKSTART, "--set", "training.sync=dpp"),
      '--set training.sync: unknown "dpp"; did you mean "ddp"? known: ddp, flat, per_tensor'),
     (("run", QUICKSTART, "--set", "gpus"), "--set gpus: must be key=value, such as training.accumulation_steps=8"),

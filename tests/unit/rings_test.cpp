@@ -92,7 +92,7 @@ TEST_P(RingsOf, LeadFromEachRankToTheNextOverLinksThatJoinThem) {
           ways.insert(cluster.inside_node(from_node, lane).links);
       } else {
         for (int nic = 0; nic < platform.nics->count; ++nic)
-          ways.insert(cluster.between_nodes(from_node, to_node, nic).links);
+          ways.insert(cluster.between_nodes(from_node, to_node, nic, nic).links);
       }
       EXPECT_EQ(ring.hops[i].inter_node, from_node != to_node);
       EXPECT_TRUE(ways.contains(ring.hops[i].links)) << "from rank " << from << " to rank " << to;

@@ -2,42 +2,21 @@
 //
 // Each rank sends 2(n-1)/n S bytes, the least any AllReduce can, and with equal links and one piece
 // per block it takes 2(n-1) (alpha + S/(nB)) (Patarasuk & Yuan, JPDC 69(2), 2009).
-#include <algorithm>
-#include <cmath>
-
 #include "collective/algorithms.hpp"
 
 namespace stepcast {
 namespace {
 
-/// A block is what a rank owns after reduce-scatter: S / (channels * n).
-Bytes block_of(const CollectiveSpec& spec) {
-  return spec.bytes /
-         (static_cast<double>(spec.rings.front().size()) * static_cast<double>(spec.rings.size()));
-}
-
-double pieces_per_block(const CollectiveSpec& spec) {
-  return std::max(1.0, std::ceil(block_of(spec) / spec.largest_chunk));
-}
-
-/// Pieces of `largest_chunk`, of which the last takes what is left.
-std::vector<Bytes> cut_block(const CollectiveSpec& spec) {
-  const double pieces = pieces_per_block(spec);
-  std::vector<Bytes> sizes(static_cast<std::size_t>(pieces), spec.largest_chunk);
-  sizes.back() = block_of(spec) - spec.largest_chunk * (pieces - 1.0);
-  return sizes;
-}
-
 double count_ring_transfers(const CollectiveSpec& spec) {
-  const double n = static_cast<double>(spec.rings.front().size());
-  return static_cast<double>(spec.rings.size()) * 2.0 * (n - 1.0) * n * pieces_per_block(spec);
+  const double n = spec.ranks();
+  return spec.channels() * 2.0 * (n - 1.0) * n * Pieces::count_of(spec, n);
 }
 
 Schedule ring(const CollectiveSpec& spec) {
-  const int n = static_cast<int>(spec.rings.front().size());
-  const int channels = static_cast<int>(spec.rings.size());
-  const std::vector<Bytes> sizes = cut_block(spec);
-  const int pieces = static_cast<int>(sizes.size());
+  const int n = spec.ranks();
+  const int channels = spec.channels();
+  const Pieces block(spec, n);
+  const int pieces = block.count;
 
   Schedule schedule;
   schedule.ranks = n;
@@ -46,7 +25,8 @@ Schedule ring(const CollectiveSpec& spec) {
     for (int place = 0; place < n; ++place) {
       schedule.connections.push_back({order[static_cast<std::size_t>(place)],
                                       order[static_cast<std::size_t>((place + 1) % n)], channel});
-      schedule.chunk_bytes.insert(schedule.chunk_bytes.end(), sizes.begin(), sizes.end());
+      schedule.chunk_bytes.insert(schedule.chunk_bytes.end(), block.sizes.begin(),
+                                  block.sizes.end());
     }
   }
 
@@ -59,7 +39,7 @@ Schedule ring(const CollectiveSpec& spec) {
     for (int step = 0; step < 2 * (n - 1); ++step) {
       const int step_begin = static_cast<int>(schedule.transfers.size());
       for (int place = 0; place < n; ++place) {
-        const int block = ((place - step) % n + n) % n;
+        const int owner = ((place - step) % n + n) % n;
         for (int piece = 0; piece < pieces; ++piece) {
           schedule.dependencies_begin.push_back(static_cast<int>(schedule.dependencies.size()));
           // A rank forwards what its predecessor sent it one step earlier.
@@ -67,7 +47,7 @@ Schedule ring(const CollectiveSpec& spec) {
             schedule.dependencies.push_back(step_begin - per_step + (place - 1 + n) % n * pieces +
                                             piece);
           schedule.transfers.push_back({.connection = channel * n + place,
-                                        .chunk = (channel * n + block) * pieces + piece,
+                                        .first_chunk = (channel * n + owner) * pieces + piece,
                                         .reduce = step < n - 1});
         }
       }
@@ -80,8 +60,10 @@ Schedule ring(const CollectiveSpec& spec) {
 const bool registered = all_reduce_algorithms().add(
     "ring", {.generate = ring,
              .count_transfers = count_ring_transfers,
+             .steps = [](double n) { return 2.0 * (n - 1.0); },
+             .critical_bytes = [](double n) { return 2.0 * (n - 1.0) / n; },
              .bytes_per_rank = "2(n-1)/n S",
-             .steps = "2(n-1)",
+             .time = "2(n-1) (alpha + S/(nB))",
              .when = "large messages: every link carries the same, and no algorithm sends less"});
 
 }  // namespace

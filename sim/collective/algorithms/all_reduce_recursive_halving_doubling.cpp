@@ -1,0 +1,87 @@
+// Recursive halving-doubling (Rabenseifner): reduce-scatter by swapping half of what is left with
+// the rank n/2, n/4, ... away, all-gather back the same way: 2(n-1)/n S in 2 log2 n steps (Thakur,
+// Rabenseifner & Gropp, IJHPCA 19(1), 2005). When n is no power of two, the first 2(n - p) ranks, p
+// the power below, pair up: the even one hands all its input to the odd one before and gets the
+// whole result after, which costs them S more each way.
+#include <bit>
+
+#include "collective/algorithms.hpp"
+
+namespace stepcast {
+namespace {
+
+int power_below(int n) { return static_cast<int>(std::bit_floor(static_cast<unsigned>(n))); }
+
+double count_halving_transfers(const CollectiveSpec& spec) {
+  const double p = power_below(spec.ranks());
+  const double rounds = 2.0 * (std::bit_width(static_cast<unsigned>(p)) - 1.0);
+  return spec.channels() *
+             (p * rounds * (rounds + 1.0) + 2.0 * (spec.ranks() - p) * (rounds + 2.0)) *
+             Pieces::count_of(spec, p) +
+         1.0;
+}
+
+Schedule recursive_halving_doubling(const CollectiveSpec& spec) {
+  const int n = spec.ranks();
+  const int p = power_below(n);
+  const int folded = n - p;
+  const auto rank_of = [&](int member) {
+    return member < folded ? 2 * member + 1 : member + folded;
+  };
+  // Piece i of all blocks makes one run of chunks, so that any run of blocks is a run of chunks.
+  const Pieces block(spec, p);
+  std::vector<Bytes> chunks;
+  for (int channel = 0; channel < spec.channels(); ++channel)
+    for (const Bytes size : block.sizes)
+      chunks.insert(chunks.end(), static_cast<std::size_t>(p), size);
+  ScheduleBuilder builder(n, std::move(chunks));
+  for (int channel = 0; channel < spec.channels(); ++channel) {
+    for (int piece = 0; piece < block.count; ++piece) {
+      const int first = (channel * block.count + piece) * p;
+      std::vector<std::vector<int>> arrived(static_cast<std::size_t>(p));  // by member
+      const auto swap_blocks = [&](int distance, bool reduce) {
+        const auto before = arrived;  // both partners send what they held before the round
+        for (int member = 0; member < p; ++member) {
+          const int partner = member ^ distance;
+          // Of the 2 * distance blocks that both work on, halving sends the partner's half and
+          // doubling the own one.
+          const int begin = (reduce ? partner : member) / distance * distance;
+          arrived[static_cast<std::size_t>(partner)].push_back(
+              builder.add({rank_of(member), rank_of(partner), channel}, first + begin, distance,
+                          reduce, before[static_cast<std::size_t>(member)]));
+        }
+      };
+      for (int pair = 0; pair < folded; ++pair)
+        arrived[static_cast<std::size_t>(pair)].push_back(
+            builder.add({2 * pair, 2 * pair + 1, channel}, first, p, true, {}));
+      for (int distance = p / 2; distance >= 1; distance /= 2) swap_blocks(distance, true);
+      for (int distance = 1; distance < p; distance *= 2) swap_blocks(distance, false);
+      for (int pair = 0; pair < folded; ++pair)
+        builder.add({2 * pair + 1, 2 * pair, channel}, first, p, false,
+                    arrived[static_cast<std::size_t>(pair)]);
+    }
+  }
+  return builder.take();
+}
+
+double rounds(double n) {
+  return std::bit_width(static_cast<unsigned>(power_below(static_cast<int>(n)))) - 1.0;
+}
+bool folds(double n) { return power_below(static_cast<int>(n)) < static_cast<int>(n); }
+
+const bool registered = all_reduce_algorithms().add(
+    "recursive_halving_doubling",
+    {.generate = recursive_halving_doubling,
+     .count_transfers = count_halving_transfers,
+     .steps = [](double n) { return 2.0 * rounds(n) + (folds(n) ? 2.0 : 0.0); },
+     .critical_bytes =
+         [](double n) {
+           const double p = power_below(static_cast<int>(n));
+           return 2.0 * (p - 1.0) / p + (folds(n) ? 2.0 : 0.0);
+         },
+     .bytes_per_rank = "2(n-1)/n S",
+     .time = "2 log2 n alpha + 2(n-1)/n S/B",
+     .when = "mid sizes on a fabric that serves all distances alike"});
+
+}  // namespace
+}  // namespace stepcast
