@@ -2,6 +2,7 @@
 // algorithms/.
 #pragma once
 
+#include <bit>
 #include <limits>
 #include <vector>
 
@@ -31,6 +32,20 @@ struct Pieces {
 
   int count = 1;             ///< in a block
   std::vector<Bytes> sizes;  ///< of one block
+};
+
+/// Makes any number of ranks a power of two: the first 2 * `pairs` ranks pair up, and the odd one
+/// of each pair works for both.
+struct Fold {
+  explicit Fold(int ranks)
+      : members(static_cast<int>(std::bit_floor(static_cast<unsigned>(ranks)))),
+        pairs(ranks - members) {}
+  [[nodiscard]] int rank_of(int member) const {
+    return member < pairs ? 2 * member + 1 : member + pairs;
+  }
+
+  int members;
+  int pairs;
 };
 
 struct AllReduceAlgorithm {

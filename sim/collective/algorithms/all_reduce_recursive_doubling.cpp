@@ -9,10 +9,8 @@
 namespace stepcast {
 namespace {
 
-int power_below(int n) { return static_cast<int>(std::bit_floor(static_cast<unsigned>(n))); }
-
 double count_doubling_transfers(const CollectiveSpec& spec) {
-  const double p = power_below(spec.ranks());
+  const double p = Fold(spec.ranks()).members;
   const double rounds = std::bit_width(static_cast<unsigned>(p)) - 1.0;
   // Each transfer of round k waits for the k before it, and a fold.
   return spec.channels() *
@@ -23,11 +21,8 @@ double count_doubling_transfers(const CollectiveSpec& spec) {
 
 Schedule recursive_doubling(const CollectiveSpec& spec) {
   const int n = spec.ranks();
-  const int p = power_below(n);
-  const int folded = n - p;
-  const auto rank_of = [&](int member) {
-    return member < folded ? 2 * member + 1 : member + folded;
-  };
+  const Fold fold(n);
+  const int p = fold.members;
   const Pieces buffer(spec, 1);
   std::vector<Bytes> chunks;
   for (int channel = 0; channel < spec.channels(); ++channel)
@@ -37,17 +32,17 @@ Schedule recursive_doubling(const CollectiveSpec& spec) {
     for (int piece = 0; piece < buffer.count; ++piece) {
       const int chunk = channel * buffer.count + piece;
       std::vector<std::vector<int>> arrived(static_cast<std::size_t>(p));  // by member
-      for (int pair = 0; pair < folded; ++pair)
+      for (int pair = 0; pair < fold.pairs; ++pair)
         arrived[static_cast<std::size_t>(pair)].push_back(
             builder.add({2 * pair, 2 * pair + 1, channel}, chunk, 1, true, {}));
       for (int distance = 1; distance < p; distance *= 2) {
         const auto before = arrived;  // both partners send what they held before the round
         for (int member = 0; member < p; ++member)
           arrived[static_cast<std::size_t>(member ^ distance)].push_back(
-              builder.add({rank_of(member), rank_of(member ^ distance), channel}, chunk, 1, true,
-                          before[static_cast<std::size_t>(member)]));
+              builder.add({fold.rank_of(member), fold.rank_of(member ^ distance), channel}, chunk,
+                          1, true, before[static_cast<std::size_t>(member)]));
       }
-      for (int pair = 0; pair < folded; ++pair)
+      for (int pair = 0; pair < fold.pairs; ++pair)
         builder.add({2 * pair + 1, 2 * pair, channel}, chunk, 1, false,
                     arrived[static_cast<std::size_t>(pair)]);
     }
@@ -56,7 +51,7 @@ Schedule recursive_doubling(const CollectiveSpec& spec) {
 }
 
 double steps(double n) {
-  const double p = power_below(static_cast<int>(n));
+  const double p = Fold(static_cast<int>(n)).members;
   return std::bit_width(static_cast<unsigned>(p)) - 1.0 + (n > p ? 2.0 : 0.0);
 }
 

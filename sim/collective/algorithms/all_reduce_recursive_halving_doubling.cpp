@@ -10,10 +10,8 @@
 namespace stepcast {
 namespace {
 
-int power_below(int n) { return static_cast<int>(std::bit_floor(static_cast<unsigned>(n))); }
-
 double count_halving_transfers(const CollectiveSpec& spec) {
-  const double p = power_below(spec.ranks());
+  const double p = Fold(spec.ranks()).members;
   const double rounds = 2.0 * (std::bit_width(static_cast<unsigned>(p)) - 1.0);
   return spec.channels() *
              (p * rounds * (rounds + 1.0) + 2.0 * (spec.ranks() - p) * (rounds + 2.0)) *
@@ -23,11 +21,8 @@ double count_halving_transfers(const CollectiveSpec& spec) {
 
 Schedule recursive_halving_doubling(const CollectiveSpec& spec) {
   const int n = spec.ranks();
-  const int p = power_below(n);
-  const int folded = n - p;
-  const auto rank_of = [&](int member) {
-    return member < folded ? 2 * member + 1 : member + folded;
-  };
+  const Fold fold(n);
+  const int p = fold.members;
   // Piece i of all blocks makes one run of chunks, so that any run of blocks is a run of chunks.
   const Pieces block(spec, p);
   std::vector<Bytes> chunks;
@@ -47,16 +42,16 @@ Schedule recursive_halving_doubling(const CollectiveSpec& spec) {
           // doubling the own one.
           const int begin = (reduce ? partner : member) / distance * distance;
           arrived[static_cast<std::size_t>(partner)].push_back(
-              builder.add({rank_of(member), rank_of(partner), channel}, first + begin, distance,
-                          reduce, before[static_cast<std::size_t>(member)]));
+              builder.add({fold.rank_of(member), fold.rank_of(partner), channel}, first + begin,
+                          distance, reduce, before[static_cast<std::size_t>(member)]));
         }
       };
-      for (int pair = 0; pair < folded; ++pair)
+      for (int pair = 0; pair < fold.pairs; ++pair)
         arrived[static_cast<std::size_t>(pair)].push_back(
             builder.add({2 * pair, 2 * pair + 1, channel}, first, p, true, {}));
       for (int distance = p / 2; distance >= 1; distance /= 2) swap_blocks(distance, true);
       for (int distance = 1; distance < p; distance *= 2) swap_blocks(distance, false);
-      for (int pair = 0; pair < folded; ++pair)
+      for (int pair = 0; pair < fold.pairs; ++pair)
         builder.add({2 * pair + 1, 2 * pair, channel}, first, p, false,
                     arrived[static_cast<std::size_t>(pair)]);
     }
@@ -65,9 +60,9 @@ Schedule recursive_halving_doubling(const CollectiveSpec& spec) {
 }
 
 double rounds(double n) {
-  return std::bit_width(static_cast<unsigned>(power_below(static_cast<int>(n)))) - 1.0;
+  return std::bit_width(static_cast<unsigned>(Fold(static_cast<int>(n)).members)) - 1.0;
 }
-bool folds(double n) { return power_below(static_cast<int>(n)) < static_cast<int>(n); }
+bool folds(double n) { return Fold(static_cast<int>(n)).members < static_cast<int>(n); }
 
 const bool registered = all_reduce_algorithms().add(
     "recursive_halving_doubling",
@@ -76,7 +71,7 @@ const bool registered = all_reduce_algorithms().add(
      .steps = [](double n) { return 2.0 * rounds(n) + (folds(n) ? 2.0 : 0.0); },
      .critical_bytes =
          [](double n) {
-           const double p = power_below(static_cast<int>(n));
+           const double p = Fold(static_cast<int>(n)).members;
            return 2.0 * (p - 1.0) / p + (folds(n) ? 2.0 : 0.0);
          },
      .bytes_per_rank = "2(n-1)/n S",
