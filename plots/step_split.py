@@ -194,7 +194,7 @@ def annotate(axes: Axes, x: float, bar: Bar, highest_ms: float) -> None:
     if low < high:
         error = [[bar.step_ms - low], [high - bar.step_ms]]
         axes.errorbar(x, bar.step_ms, error, color="black", capsize=3, linewidth=1.0)
-    above = [(f"{bar.step_ms:.4g} ms", "black", "bold")]
+    above = [(f"{bar.step_ms:#.4g} ms", "black", "bold")]
     if bar.efficiency is not None:
         above.insert(0, (f"eff. {bar.efficiency:.1%}", "black", "normal"))
     share = f"{bar.comm_fraction:.{0 if bar.comm_fraction >= 0.1 else 1}%}"

@@ -36,6 +36,10 @@ struct ClosedForm {
   double bytes;   ///< on it, in units of S
 };
 
+void PrintTo(const ClosedForm& form, std::ostream* out) {  // NOLINT: GoogleTest's name
+  *out << form.algorithm << " of " << form.ranks << " ranks";
+}
+
 /// Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005, for powers of two.
 class TextbookAlgorithms : public testing::TestWithParam<ClosedForm> {};
 
