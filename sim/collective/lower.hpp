@@ -44,7 +44,8 @@ struct LoweredCollective {
 void check_choices(const CollectiveSettings& settings, const Cluster& cluster);
 
 /// `rings` are find_rings(cluster). What the settings leave open is chosen: ring, the protocol with
-/// the smallest estimate (docs/model.md §3), one channel a ring, blocks in one piece. Throws
+/// the smallest estimate (docs/model.md §3), one channel a ring, the algorithm's own
+/// chunk. Throws
 /// InputError for an unknown algorithm or protocol, or a chunk so small that the schedule would not
 /// fit in memory.
 [[nodiscard]] LoweredCollective lower_all_reduce(Bytes bytes, const CollectiveSettings& settings,

@@ -1,5 +1,5 @@
 // What was measured on the machine (platforms/*.calibration.json, stepcast.calibration/1): it
-// replaces the platform's nominal link figures.
+// scales the platform's nominal rates and replaces its alphas.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // The machines: GPUs per node, what joins them, NICs and the fabric (platforms/*.json,
-// stepcast.platform/1). Nominal figures; a calibration replaces them by measured ones.
+// stepcast.platform/1). Nominal figures; a calibration scales the rates and has alphas of its own.
 #pragma once
 
 #include <cstdint>
