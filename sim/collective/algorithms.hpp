@@ -30,9 +30,16 @@ struct Pieces {
   Pieces(const CollectiveSpec& spec, double blocks);
   static double count_of(const CollectiveSpec& spec, double blocks);
 
+  /// The sizes of all pieces, block after block.
+  [[nodiscard]] std::vector<Bytes> of_whole_buffer() const;
+
   int count = 1;             ///< in a block
   std::vector<Bytes> sizes;  ///< of one block
+  int total_blocks = 1;      ///< of all channels
 };
+
+/// The rounds in which n ranks can halve: ceil(log2 n).
+[[nodiscard]] double halvings(double ranks);
 
 /// Makes any number of ranks a power of two: the first 2 * `pairs` ranks pair up, and the odd one
 /// of each pair works for both.

@@ -195,9 +195,9 @@ std::vector<int> connections_per_link(const LoweredCollective& collective, std::
   return connections;
 }
 
-std::vector<BytesPerSecond> even_share_rates(const LoweredCollective& collective,
-                                             const std::vector<BytesPerSecond>& bandwidths) {
-  const std::vector<int> sharing = connections_per_link(collective, bandwidths.size());
+std::vector<BytesPerSecond> rates_when_shared(const LoweredCollective& collective,
+                                              const std::vector<BytesPerSecond>& bandwidths,
+                                              const std::vector<int>& sharing) {
   std::vector<BytesPerSecond> rates;
   rates.reserve(collective.routes.size());
   for (const Route& route : collective.routes) {
@@ -209,6 +209,12 @@ std::vector<BytesPerSecond> even_share_rates(const LoweredCollective& collective
     rates.push_back(rate);
   }
   return rates;
+}
+
+std::vector<BytesPerSecond> even_share_rates(const LoweredCollective& collective,
+                                             const std::vector<BytesPerSecond>& bandwidths) {
+  return rates_when_shared(collective, bandwidths,
+                           connections_per_link(collective, bandwidths.size()));
 }
 
 }  // namespace stepcast

@@ -56,7 +56,11 @@ void check_choices(const CollectiveSettings& settings, const Cluster& cluster);
 [[nodiscard]] std::vector<int> connections_per_link(const LoweredCollective& collective,
                                                     std::size_t links);
 
-/// The rate of each connection when all connections of a link share it evenly.
+/// The rate of each connection when each link is shared evenly by so many.
+[[nodiscard]] std::vector<BytesPerSecond> rates_when_shared(
+    const LoweredCollective& collective, const std::vector<BytesPerSecond>& bandwidths,
+    const std::vector<int>& sharing);
+/// The same with all connections of a link.
 [[nodiscard]] std::vector<BytesPerSecond> even_share_rates(
     const LoweredCollective& collective, const std::vector<BytesPerSecond>& bandwidths);
 

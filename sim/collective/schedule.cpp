@@ -1,6 +1,7 @@
 #include "collective/schedule.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <utility>
 
@@ -45,10 +46,21 @@ double Pieces::count_of(const CollectiveSpec& spec, double blocks) {
 
 Pieces::Pieces(const CollectiveSpec& spec, double blocks)
     : count(static_cast<int>(count_of(spec, blocks))),
-      sizes(static_cast<std::size_t>(count), spec.largest_chunk) {
+      sizes(static_cast<std::size_t>(count), spec.largest_chunk),
+      total_blocks(static_cast<int>(blocks) * spec.channels()) {
   sizes.back() =
       spec.bytes / (blocks * spec.channels()) - spec.largest_chunk * static_cast<double>(count - 1);
 }
+
+std::vector<Bytes> Pieces::of_whole_buffer() const {
+  std::vector<Bytes> all;
+  all.reserve(sizes.size() * static_cast<std::size_t>(total_blocks));
+  for (int block = 0; block < total_blocks; ++block)
+    all.insert(all.end(), sizes.begin(), sizes.end());
+  return all;
+}
+
+double halvings(double ranks) { return std::bit_width(static_cast<unsigned>(ranks) - 1U); }
 
 Registry<AllReduceAlgorithm>& all_reduce_algorithms() {
   static Registry<AllReduceAlgorithm> registry;

@@ -2,7 +2,6 @@
 // contends.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include <fmt/format.h>
 
@@ -65,19 +64,6 @@ bool is_exclusive(const LoweredCollective& collective, const Evaluation& evaluat
       if (intervals[i].begin < intervals[i - 1].end * (1.0 - 1e-12)) return false;
   }
   return true;
-}
-
-/// The rate of each connection that has its links to itself.
-std::vector<BytesPerSecond> whole_rates(const LoweredCollective& collective,
-                                        const std::vector<BytesPerSecond>& bandwidths) {
-  std::vector<BytesPerSecond> rates;
-  for (const Route& route : collective.routes) {
-    BytesPerSecond rate{std::numeric_limits<double>::infinity()};
-    for (const int link : route.links)
-      rate = std::min(rate, bandwidths[static_cast<std::size_t>(link)]);
-    rates.push_back(rate);
-  }
-  return rates;
 }
 
 /// The even shares are max-min fair when each transfer has a link that is full as long as it lasts
@@ -148,7 +134,8 @@ std::vector<Seconds> evaluate_exactly(const LoweredCollective& collective, const
   const std::vector<int> sharing = connections_per_link(collective, bandwidths.size());
   if (std::any_of(sharing.begin(), sharing.end(),
                   [](int connections) { return connections > 1; })) {
-    Evaluation alone = evaluate(collective, whole_rates(collective, bandwidths));
+    Evaluation alone = evaluate(
+        collective, rates_when_shared(collective, bandwidths, std::vector<int>(sharing.size(), 1)));
     if (is_exclusive(collective, alone, sharing)) return std::move(alone.done);
   }
   const std::vector<BytesPerSecond> rates = even_share_rates(collective, bandwidths);

@@ -11,17 +11,6 @@ namespace {
 constexpr int compute_track = 0;
 constexpr int communication_track = 1;
 
-const char* name_of(Phase phase) {
-  switch (phase) {
-    case Phase::forward: return "forward";
-    case Phase::backward: return "backward";
-    case Phase::finalize: return "finalize";
-    case Phase::optimizer: return "optimizer";
-    case Phase::host: return "host";
-  }
-  return "";
-}
-
 class Events {
  public:
   explicit Events(std::size_t process) : process_(process) {}
@@ -57,7 +46,7 @@ void add_compute_track(Events& events, const Job& job, const Timeline& timeline,
     for (const Task& task : segment.tasks) {
       const Interval& interval = timeline.task(rank, index++);
       if (const auto* compute = std::get_if<Compute>(&task)) {
-        events.span(compute_track, name_of(compute->phase), compute->name, interval, "");
+        events.span(compute_track, to_string(compute->phase), compute->name, interval, "");
       } else if (const auto* wait = std::get_if<Wait>(&task);
                  wait != nullptr && interval.end > interval.begin) {
         events.span(compute_track, "wait", fmt::format("wait for all_reduce {}", wait->collective),

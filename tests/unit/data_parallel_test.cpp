@@ -42,24 +42,13 @@ Program program_of(const TrainingSettings& training, int world_size = 2) {
   return data_parallel_step(measured_step(), parameters(), training, Gpu{}, world_size);
 }
 
-const char* name_of(Phase phase) {
-  switch (phase) {
-    case Phase::forward: return "forward";
-    case Phase::backward: return "backward";
-    case Phase::finalize: return "finalize";
-    case Phase::optimizer: return "optimizer";
-    case Phase::host: return "host";
-  }
-  return "?";
-}
-
 using Lines = std::vector<std::string>;
 
 Lines lines_of(const std::vector<Task>& tasks) {
   Lines lines;
   for (const Task& task : tasks) {
     if (const auto* compute = std::get_if<Compute>(&task))
-      lines.push_back(std::string(name_of(compute->phase)) + ": " + compute->name);
+      lines.push_back(std::string(to_string(compute->phase)) + ": " + compute->name);
     else if (const auto* launch = std::get_if<Launch>(&task))
       lines.push_back("launch " + std::to_string(launch->collective));
     else

@@ -18,10 +18,7 @@ double count_tree_transfers(const CollectiveSpec& spec) {
 Schedule binary_tree(const CollectiveSpec& spec) {
   const int n = spec.ranks();
   const Pieces buffer(spec, 1);
-  std::vector<Bytes> chunks;
-  for (int channel = 0; channel < spec.channels(); ++channel)
-    chunks.insert(chunks.end(), buffer.sizes.begin(), buffer.sizes.end());
-  ScheduleBuilder builder(n, std::move(chunks));
+  ScheduleBuilder builder(n, buffer.of_whole_buffer());
   const int widest = n > 1 ? static_cast<int>(std::bit_ceil(static_cast<unsigned>(n))) / 2 : 0;
   for (int channel = 0; channel < spec.channels(); ++channel) {
     for (int piece = 0; piece < buffer.count; ++piece) {
@@ -46,13 +43,11 @@ Schedule binary_tree(const CollectiveSpec& spec) {
   return builder.take();
 }
 
-double rounds(double n) { return std::bit_width(static_cast<unsigned>(n) - 1U); }  // ceil(log2 n)
-
 const bool registered = all_reduce_algorithms().add(
     "binary_tree", {.generate = binary_tree,
                     .count_transfers = count_tree_transfers,
-                    .steps = [](double n) { return 2.0 * rounds(n); },
-                    .critical_bytes = [](double n) { return 2.0 * rounds(n); },
+                    .steps = [](double n) { return 2.0 * halvings(n); },
+                    .critical_bytes = [](double n) { return 2.0 * halvings(n); },
                     .bytes_per_rank = "S log2 n at the root",
                     .time = "2 log2 n (alpha + S/B)",
                     .when = "short messages on many ranks"});

@@ -14,10 +14,7 @@ double count_two_shot_transfers(const CollectiveSpec& spec) {
 Schedule two_shot(const CollectiveSpec& spec) {
   const int n = spec.ranks();
   const Pieces block(spec, n);
-  std::vector<Bytes> chunks;
-  for (int blocks = 0; blocks < spec.channels() * n; ++blocks)
-    chunks.insert(chunks.end(), block.sizes.begin(), block.sizes.end());
-  ScheduleBuilder builder(n, std::move(chunks));
+  ScheduleBuilder builder(n, block.of_whole_buffer());
   for (int channel = 0; channel < spec.channels(); ++channel) {
     for (int piece = 0; piece < block.count; ++piece) {
       const auto chunk_of = [&](int owner) { return (channel * n + owner) * block.count + piece; };
@@ -45,10 +42,7 @@ double count_one_shot_transfers(const CollectiveSpec& spec) {
 Schedule one_shot(const CollectiveSpec& spec) {
   const int n = spec.ranks();
   const Pieces buffer(spec, 1);
-  std::vector<Bytes> chunks;
-  for (int channel = 0; channel < spec.channels(); ++channel)
-    chunks.insert(chunks.end(), buffer.sizes.begin(), buffer.sizes.end());
-  ScheduleBuilder builder(n, std::move(chunks));
+  ScheduleBuilder builder(n, buffer.of_whole_buffer());
   for (int channel = 0; channel < spec.channels(); ++channel)
     for (int piece = 0; piece < buffer.count; ++piece)
       for (int distance = 1; distance < n; ++distance)

@@ -106,10 +106,7 @@ void add_piece(ScheduleBuilder& builder, const Tree& tree, int channel, int chun
 
 Schedule double_binary_tree(const CollectiveSpec& spec) {
   const Pieces half(spec, 2);
-  std::vector<Bytes> chunks;
-  for (int halves = 0; halves < 2 * spec.channels(); ++halves)
-    chunks.insert(chunks.end(), half.sizes.begin(), half.sizes.end());
-  ScheduleBuilder builder(spec.ranks(), std::move(chunks));
+  ScheduleBuilder builder(spec.ranks(), half.of_whole_buffer());
   for (const int tree : {0, 1})
     for (int channel = 0; channel < spec.channels(); ++channel) {
       const Tree made = make_tree(tree, spec, channel);
@@ -121,14 +118,12 @@ Schedule double_binary_tree(const CollectiveSpec& spec) {
   return builder.take();
 }
 
-double rounds(double n) { return std::bit_width(static_cast<unsigned>(n) - 1U); }  // ceil(log2 n)
-
 const bool registered = all_reduce_algorithms().add(
     "double_binary_tree",
     {.generate = double_binary_tree,
      .count_transfers = count_double_tree_transfers,
-     .steps = [](double n) { return 2.0 * rounds(n); },
-     .critical_bytes = [](double n) { return rounds(n); },
+     .steps = [](double n) { return 2.0 * halvings(n); },
+     .critical_bytes = [](double n) { return halvings(n); },
      // NCCL_BUFFSIZE / 8 slots (src/include/device.h, enqueue.cc calcCollChunking)
      .default_chunk = Bytes{512.0 * 1024.0},
      .bytes_per_rank = "up to 2 S",

@@ -24,10 +24,7 @@ Schedule recursive_doubling(const CollectiveSpec& spec) {
   const Fold fold(n);
   const int p = fold.members;
   const Pieces buffer(spec, 1);
-  std::vector<Bytes> chunks;
-  for (int channel = 0; channel < spec.channels(); ++channel)
-    chunks.insert(chunks.end(), buffer.sizes.begin(), buffer.sizes.end());
-  ScheduleBuilder builder(n, std::move(chunks));
+  ScheduleBuilder builder(n, buffer.of_whole_buffer());
   for (int channel = 0; channel < spec.channels(); ++channel) {
     for (int piece = 0; piece < buffer.count; ++piece) {
       const int chunk = channel * buffer.count + piece;

@@ -20,13 +20,12 @@ Schedule ring(const CollectiveSpec& spec) {
 
   Schedule schedule;
   schedule.ranks = n;
+  schedule.chunk_bytes = block.of_whole_buffer();
   for (int channel = 0; channel < channels; ++channel) {
     const std::vector<int>& order = spec.rings[static_cast<std::size_t>(channel)];
     for (int place = 0; place < n; ++place) {
       schedule.connections.push_back({order[static_cast<std::size_t>(place)],
                                       order[static_cast<std::size_t>((place + 1) % n)], channel});
-      schedule.chunk_bytes.insert(schedule.chunk_bytes.end(), block.sizes.begin(),
-                                  block.sizes.end());
     }
   }
 
