@@ -13,11 +13,12 @@ The model is that of docs/model.md section 3. A ring of n ranks on K channels ta
 
 where alpha and B are those of the slowest hop: NVLink inside one node (K = 6 rings share no NVLink),
 the NIC over several (one ring for each of the 2 NICs). It is linear in launch, alpha and 1/B, so each
-fit is one weighted linear least squares over relative errors, with its standard errors.
+fit is one weighted linear least squares over relative errors, with its standard errors. The latency
+of a hop is hidden behind the other slice of a chunk; NCCL's figure for LL stands for it.
 
-Simple is fitted on the sizes from 4 MiB up, where NCCL uses it. LL is fitted on the small sizes of
-the single node only: over several nodes NCCL sends small messages through a tree, so those rows say
-nothing about a ring; its alphas are NCCL's own constants.
+The logs do not say which protocol ran. Simple stands for all sizes from 4 MiB up; LL and LL128 are
+fitted on the small and the middle sizes of the single node only: over several nodes NCCL sends those
+through a tree, so those rows say nothing about a ring. Their hops are NCCL's own constants.
 """
 
 import json
@@ -34,10 +35,12 @@ NICS = 2
 NVLINK_NOMINAL = 25e9  # B/s, as in platforms/abci_v100.json
 NIC_NOMINAL = 12.5e9
 SIMPLE_FROM = 4 << 20
-LL_UP_TO = 256 << 10
-LL_ALPHA_NVLINK = 0.6e-6  # s, NCCL src/graph/tuning.cc (v2.28.9:149), ring, LL
-LL_ALPHA_NETWORK = 2.7e-6  # s, the same table
-TUNING = "NCCL src/graph/tuning.cc, hardware latency of a ring, LL; not fitted"
+LL = (4, 256 << 10)  # B, the sizes that NCCL sends so; what is between is LL128's
+LL128 = (512 << 10, 2 << 20)
+LATENCY_NVLINK = 0.6e-6  # s, NCCL src/graph/tuning.cc (v2.28.9:149), ring, LL
+LATENCY_NETWORK = 2.7e-6  # s, the same table
+LL128_HOP = 1.9e-6  # s, the same table
+TUNING = "NCCL src/graph/tuning.cc, hardware latency of a ring; not fitted"
 
 ROW = re.compile(r"\s+(\d+)\s+\d+\s+float\s+sum\s+([\d.]+)\s")
 
@@ -64,6 +67,22 @@ def fit(design, times):
     freedom = len(times) - len(values)
     covariance = np.linalg.inv(weighted.T @ weighted) * (residuals @ residuals / freedom)
     return values, np.sqrt(np.diag(covariance)), residuals
+
+
+def fit_on_one_node(samples, sizes, hop):
+    """Values (launch, 1 / (efficiency B)), errors and residuals over a range of sizes."""
+    steps = 2 * (GPUS_PER_NODE - 1)
+    chosen = [(size, time) for nodes, _, size, time in samples if nodes == 1 and sizes[0] <= size <= sizes[1]]
+
+    def column(size):
+        # NCCL gives a call a channel for every 512 threads with 8 n bytes each (enqueue.cc).
+        rings = min(NVLINK_RINGS, max(1, size // (512 * 8 * GPUS_PER_NODE)))
+        return steps * size / (GPUS_PER_NODE * rings)
+
+    design = [[1, column(size)] for size, _ in chosen]
+    values, errors, _ = fit(design, [time - steps * hop for _, time in chosen])
+    predicted = np.array(design) @ values + steps * hop
+    return values, errors, predicted / np.array([time for _, time in chosen]) - 1
 
 
 def rounded(value):
@@ -97,24 +116,16 @@ def main():
     design = []
     for nodes, ranks, size, _ in simple:
         steps = 2 * (ranks - 1)
+        rings = NVLINK_RINGS if nodes == 1 else NICS
         if nodes == 1:
-            design.append([1, steps, 0, steps * size / (ranks * NVLINK_RINGS), 0])
+            design.append([1, steps, 0, steps * size / (ranks * rings), 0])
         else:
-            design.append([1, 0, steps, 0, steps * size / (ranks * NICS)])
+            design.append([1, 0, steps, 0, steps * size / (ranks * rings)])
     values, errors, residuals = fit(design, [s[3] for s in simple])
 
-    # LL: launch and 1/(efficiency B) with alpha given.
-    small = [s for s in samples if s[0] == 1 and s[2] <= LL_UP_TO]
-    steps = 2 * (GPUS_PER_NODE - 1)
-    ll_values, ll_errors, _ = fit(
-        [[1, steps * size / (GPUS_PER_NODE * NVLINK_RINGS)] for _, _, size, _ in small],
-        [time - steps * LL_ALPHA_NVLINK for *_, time in small],
-    )
-    predicted = [
-        ll_values[0] + steps * (LL_ALPHA_NVLINK + size / (GPUS_PER_NODE * NVLINK_RINGS) * ll_values[1])
-        for _, _, size, _ in small
-    ]
-    ll_residuals = np.array(predicted) / np.array([s[3] for s in small]) - 1
+    # LL and LL128: launch and 1/(efficiency B), the hop given.
+    ll_values, ll_errors, ll_residuals = fit_on_one_node(samples, LL, LATENCY_NVLINK)
+    ll128_values, ll128_errors, ll128_residuals = fit_on_one_node(samples, LL128, LL128_HOP)
 
     calibration = {
         "format": "stepcast.calibration/1",
@@ -135,10 +146,25 @@ def main():
                 "name": "LL",
                 "efficiency": fitted(values[3] / ll_values[1], ll_errors[1] * values[3] / ll_values[1] ** 2),
                 "launch_s": fitted(ll_values[0], ll_errors[0]),
-                "alpha_intra_node_s": {"value": LL_ALPHA_NVLINK, "source": TUNING},
-                "alpha_inter_node_s": {"value": LL_ALPHA_NETWORK, "source": TUNING},
-                "range": {"bytes": [4, LL_UP_TO], "ranks": [4, 4], "nodes": [1, 1]},
+                "alpha_intra_node_s": {"value": 0, "source": "flags travel with the data"},
+                "alpha_inter_node_s": {"value": 0, "source": "flags travel with the data"},
+                "latency_intra_node_s": {"value": LATENCY_NVLINK, "source": TUNING},
+                "latency_inter_node_s": {"value": LATENCY_NETWORK, "source": TUNING},
+                "range": {"bytes": list(LL), "ranks": [4, 4], "nodes": [1, 1]},
                 "residuals": residuals_json(ll_residuals),
+            },
+            {
+                "name": "LL128",
+                "efficiency": fitted(
+                    values[3] / ll128_values[1], ll128_errors[1] * values[3] / ll128_values[1] ** 2
+                ),
+                "launch_s": fitted(ll128_values[0], ll128_errors[0]),
+                "alpha_intra_node_s": {"value": rounded(LL128_HOP - LATENCY_NVLINK), "source": TUNING},
+                "alpha_inter_node_s": {"value": rounded(4e-6 - LATENCY_NETWORK), "source": TUNING},
+                "latency_intra_node_s": {"value": LATENCY_NVLINK, "source": TUNING},
+                "latency_inter_node_s": {"value": LATENCY_NETWORK, "source": TUNING},
+                "range": {"bytes": list(LL128), "ranks": [4, 4], "nodes": [1, 1]},
+                "residuals": residuals_json(ll128_residuals),
             },
             {
                 "name": "Simple",
@@ -146,6 +172,8 @@ def main():
                 "launch_s": fitted(values[0], errors[0]),
                 "alpha_intra_node_s": fitted(values[1], errors[1]),
                 "alpha_inter_node_s": fitted(values[2], errors[2]),
+                "latency_intra_node_s": {"value": LATENCY_NVLINK, "source": TUNING},
+                "latency_inter_node_s": {"value": LATENCY_NETWORK, "source": TUNING},
                 "range": {"bytes": [SIMPLE_FROM, 32 << 20], "ranks": [4, 32], "nodes": [1, 8]},
                 "residuals": residuals_json(residuals),
             },

@@ -61,8 +61,33 @@ SCENARIO_FULL = {
         "first_bucket_bytes": 100,
         "reference_global_batch": 8,
     },
-    "collective": {"algorithm": "ring", "protocol": "Simple", "channels": 2, "chunk_bytes": 64},
+    "collective": {
+        "algorithm": "ring",
+        "protocol": "Simple",
+        "channels": 2,
+        "chunk_bytes": 64,
+        "chunking": "plain",
+        "nccl_version": "2.27.5",
+        "min_channels": 1,
+        "max_channels": 64,
+        "nvls": True,
+        "intra_node_algorithm": "ring",
+        "inter_node_algorithm": "ring",
+    },
     "vary": {"training.accumulation_steps": [1, 2]},
+}
+
+SCENARIO_NCCL = {
+    **SCENARIO_SMALL,
+    "cluster": {"gpus": 2, "gpus_per_node": 2, "placement": "packed"},
+    "collective": {
+        "NCCL_ALGO": "Ring",
+        "NCCL_PROTO": "Simple",
+        "NCCL_BUFFSIZE": 64,
+        "NCCL_MIN_NCHANNELS": 1,
+        "NCCL_MAX_NCHANNELS": 64,
+        "NCCL_NVLS_ENABLE": 0,
+    },
 }
 
 SPAN = {"name": "layer", "gap_s": 0.001, "duration_s": 0.01}
@@ -105,6 +130,7 @@ TRACE_FULL = {
 }
 
 LINK = {"bandwidth_Bps": 1e9, "alpha_s": 1e-6}
+LATE_LINK = {**LINK, "latency_s": 1e-6}
 PLATFORM_SMALL = {
     "format": "stepcast.platform/1",
     "name": "example",
@@ -135,6 +161,46 @@ PLATFORM_FULL = {
     },
     "fabric": {"kind": "switch", "source": "data sheet"},
 }
+SWITCH_FULL = {"nvlinks": 2, "nvlink_sharp": True, "source": "data sheet"}
+NVIDIA = {
+    **PLATFORM_SMALL,
+    "gpu": {"name": "example GPU", "compute_capability": 9.0},
+    "node": {
+        "gpus": 2,
+        "cpu": "amd",
+        "interconnect": {"kind": "switch", **LATE_LINK, **SWITCH_FULL},
+        "nics": {"count": 2, **LATE_LINK},
+    },
+    "fabric": {
+        "kind": "fat_tree",
+        "levels": [{"nodes_per_group": 1, "oversubscription": 2}],
+        "source": "data sheet",
+    },
+}
+PCIE = {
+    **PLATFORM_SMALL,
+    "node": {
+        "gpus": 2,
+        "interconnect": {
+            "kind": "pcie_tree",
+            **LATE_LINK,
+            "switches": [[0], [1]],
+            "uplink_Bps": 1e9,
+            "sockets": [[0], [1]],
+            "socket_link_Bps": 1e9,
+            "peer_to_peer": False,
+            "host_memory_Bps": 1e9,
+            "source": "data sheet",
+        },
+        "nics": {"count": 2, **LINK},
+    },
+    "fabric": {
+        "kind": "rail",
+        "nodes_per_group": 1,
+        "oversubscription": 2,
+        "source": "data sheet",
+    },
+}
 ONE_GPU_NODES = {**PLATFORM_SMALL, "node": {"gpus": 1, "nics": {"count": 1, **LINK}}}
 ONE_NODE = {
     **{key: value for key, value in PLATFORM_SMALL.items() if key != "fabric"},
@@ -150,6 +216,8 @@ def protocol(name: str, **others: Any) -> dict[str, Any]:
         "launch_s": {"value": 1e-5, **others},
         "alpha_intra_node_s": {"value": 1e-6, **others},
         "alpha_inter_node_s": {"value": 1e-6, **others},
+        "latency_intra_node_s": {"value": 1e-6, **others},
+        "latency_inter_node_s": {"value": 1e-6, **others},
         "range": {"bytes": [0, 1 << 50], "ranks": [0, 1 << 20], "nodes": [0, 1 << 20]},
         "residuals": {"samples": 3, "median_abs": 0.01, "max_abs": 0.02},
     }
@@ -190,13 +258,15 @@ CALIBRATION_FULL = {
 }
 
 DOCUMENTS: dict[str, dict[str, Any]] = {
-    "scenario": {"small": SCENARIO_SMALL, "full": SCENARIO_FULL},
+    "scenario": {"small": SCENARIO_SMALL, "full": SCENARIO_FULL, "NCCL's names": SCENARIO_NCCL},
     "trace": {"small": TRACE_SMALL, "full": TRACE_FULL},
     "platform": {
         "small": PLATFORM_SMALL,
         "one GPU in a node": ONE_GPU_NODES,
         "one node": ONE_NODE,
         "full": PLATFORM_FULL,
+        "NVIDIA's": NVIDIA,
+        "PCIe": PCIE,
     },
     "calibration": {"small": CALIBRATION_SMALL, "full": CALIBRATION_FULL},
 }
@@ -218,6 +288,11 @@ class Rule:
 RULES = [
     Rule("scenario", "/training/micro_batch", "FILE:/training/micro_batch: .* was measured at"),
     Rule("scenario", "/cluster/gpus", r"FILE:/cluster/gpus: .* \[1, 4\] \(2 nodes of 2 GPUs in "),
+    Rule("scenario", "/collective/algorithm", "FILE:/collective/algorithm: nvls.* needs switches"),
+    Rule("scenario", "/collective/chunking", "FILE:/collective/chunking: NCCL's chunks need"),
+    Rule("scenario", "/collective/nccl_version", "FILE:/collective/nccl_version: must be a version"),
+    Rule("scenario", "/collective/max_channels", r"FILE:/collective/max_channels: .* \[64, 64\]"),
+    Rule("scenario", "/cluster/gpus_per_node", "FILE:/cluster/gpus_per_node: "),
     Rule("trace", "/parameters", "FILE:/parameters/1/name: .* stands twice"),
     Rule("trace", "/measured", "FILE:/measured/1/micro_batch: micro-batches must rise"),
     Rule("trace", "/measured/0/step_time_s/(min|max)", "FILE:/measured/0/step_time_s/median: "),
@@ -230,6 +305,10 @@ RULES = [
     Rule("platform", "/node/interconnect/links", "scenario.json:/cluster/gpus: no ring joins"),
     Rule("platform", "/node/interconnect/links/0/gpus/.", r"FILE:.*/links/0/gpus/.: .* \[0, 1\]"),
     Rule("platform", "/node/interconnect/links/0/gpus/.", "FILE:.*/gpus: joins GPU . to", True),
+    Rule("platform", "/fabric/.*nodes_per_group", r"FILE:/fabric/.*nodes_per_group: .* \[1, 2\]"),
+    Rule("platform", "/node/interconnect", 'FILE:/node/interconnect: the key "(socket_link|host_memory)_Bps" is'),
+    Rule("platform", "/node/interconnect/(switches|sockets).*", "FILE:.*: (GPU|switch) . is (missing|listed)"),
+    Rule("platform", "/node/interconnect/(switches|sockets).*", r"FILE:.*: .* \[0, 1\]"),
     Rule("calibration", "/protocols", "FILE:/protocols/1/name: .* stands twice"),
 ]
 
@@ -442,8 +521,10 @@ def test_every_key_has_a_meaning_and_every_figure_its_unit(name: str) -> None:
         assert key.meaning, f"{key.path} has no description"
         leaf = make_formats.innermost(key.schema)
         types = {kind for choice in [leaf, *leaf.get("anyOf", [])] for kind in types_of(choice)}
-        if not types & {"integer", "number"} or key.path.endswith((".gpus", ".near_gpus")):
-            continue  # the last two are places of GPUs
+        if not types & {"integer", "number"} or key.path.endswith(
+            (".gpus", ".near_gpus", ".switches", ".sockets", ".NCCL_NVLS_ENABLE")
+        ):
+            continue  # places of GPUs and switches, and a flag
         assert key.unit, f"{key.path} has no unit"
         for suffix, unit in units.items():
             if key.path.endswith(f"_{suffix}"):
@@ -598,6 +679,7 @@ def test_schemas_know_what_is_registered() -> None:
     scenario, platform = SCHEMAS["scenario"], SCHEMAS["platform"]
     listed = stepcast("list", "algorithms").out.splitlines()[1:]
     algorithm = scenario["properties"]["collective"]["properties"]["algorithm"]
+    listed = listed[: listed.index("")]  # what follows is not of AllReduce
     assert {"auto", *(line.split()[0] for line in listed)} == set(algorithm["enum"])
     interconnect = platform["properties"]["node"]["properties"]["interconnect"]
     kinds = [choice["$ref"].removeprefix("#/$defs/") for choice in interconnect["oneOf"]]

@@ -16,7 +16,7 @@ namespace {
 CollectiveRow simulate_size(std::int64_t bytes, const CollectiveOptions& options,
                             const Cluster& cluster) {
   Program program;
-  program.collectives.push_back({bytes, {}});
+  program.collectives.push_back({bytes, {}, options.operation});
   program.segments.push_back({1, {Launch{0}, Wait{0}}});
   const Job job = make_job(std::move(program), options.settings, cluster);
   const Timeline timeline = options.engine == EngineKind::analytic ? simulate_analytically(job)
@@ -37,9 +37,15 @@ CollectiveRow simulate_size(std::int64_t bytes, const CollectiveOptions& options
   row.time_s = time.value();
   // An empty buffer on links without overhead takes no time at all; it has no bandwidth.
   row.algbw_Bps = row.time_s > 0.0 ? (lowered.bytes / time).value() : 0.0;
-  row.busbw_Bps = row.algbw_Bps * all_reduce_bus_factor(cluster.ranks());
+  row.busbw_Bps = row.algbw_Bps * bus_factor(options.operation, cluster.ranks());
   row.sent_bytes_per_rank = std::max_element(sent.begin(), sent.end())->value();
   row.basis = to_string(lowered.basis);
+  if (options.explain) {
+    const CollectiveChoice choice =
+        choose(options.operation, lowered.bytes, options.settings, cluster, find_rings(cluster));
+    row.chooser = choice.chooser;
+    row.considered = choice.considered;
+  }
   return row;
 }
 
@@ -63,7 +69,8 @@ int collective_command(const CollectiveOptions& options) {
   std::optional<OutputFile> json;
   if (options.json) json.emplace("--json", *options.json, inputs);
 
-  const Cluster cluster(platform, calibration ? &*calibration : nullptr, options.gpus, "--gpus");
+  const Cluster cluster(platform, calibration ? &*calibration : nullptr, options.gpus, "--gpus",
+                        options.placement);
   const std::vector<Outcome> outcomes =
       run_isolated(options.bytes.size(), options.jobs, [&](std::size_t i) {
         return collective_row_json(simulate_size(options.bytes[i], options, cluster));
@@ -77,10 +84,13 @@ int collective_command(const CollectiveOptions& options) {
     documents.push_back(JsonDocument::parse(outcome.text, "row"));
   }
   const char* engine = options.engine == EngineKind::analytic ? "analytic" : "simgrid";
-  if (json) json->write(collective_json(platform.name, options.operation, engine, rows));
+  const char* operation = to_string(options.operation);
+  if (json) json->write(collective_json(platform.name, operation, engine, rows));
   if (!json || !json->is_stdout())
-    fmt::print("# stepcast {}: {} of {} ranks on {}, {} engine\n{}", version, options.operation,
+    fmt::print("# stepcast {}: {} of {} ranks on {}, {} engine\n{}", version, operation,
                options.gpus, platform.name, engine, collective_table(documents));
+  if (options.explain && (!json || !json->is_stdout()))
+    fmt::print("{}", collective_explanation(documents));
   return 0;
 }
 

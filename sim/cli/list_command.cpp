@@ -11,12 +11,17 @@ namespace stepcast {
 
 int list_command(const ListOptions& options) {
   if (options.what == "algorithms") {
-    fmt::print("{:<26}  {:<20}  {:<36}  {}\n", "name", "bytes sent per rank", "time on equal links",
-               "when it wins");
-    for (const std::string& name : all_reduce_algorithms().names()) {
-      const AllReduceAlgorithm& algorithm = *all_reduce_algorithms().find(name);
-      fmt::print("{:<26}  {:<20}  {:<36}  {}\n", name, algorithm.bytes_per_rank, algorithm.time,
-                 algorithm.when);
+    for (const Operation operation : {Operation::all_reduce, Operation::reduce_scatter,
+                                      Operation::all_gather, Operation::broadcast}) {
+      if (operation != Operation::all_reduce) fmt::print("\n");
+      fmt::print("{:<26}  {:<23}  {:<17}  {:<45}  {}\n", to_string(operation),
+                 "bytes sent per rank", "steps", "time on equal links", "when it wins");
+      const auto& algorithms = collective_algorithms(operation);
+      for (const std::string& name : algorithms.names()) {
+        const CollectiveAlgorithm& algorithm = *algorithms.find(name);
+        fmt::print("{:<26}  {:<23}  {:<17}  {:<45}  {}\n", name, algorithm.bytes_per_rank,
+                   algorithm.steps_taken, algorithm.time, algorithm.when);
+      }
     }
     return 0;
   }

@@ -1,6 +1,7 @@
 // The only file that includes Boost.Program_options.
 #include "cli/options.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <thread>
 
@@ -84,6 +85,16 @@ EngineKind engine_of(const std::string& text) {
                                            suggest(text, {"auto", "simgrid", "analytic"})));
 }
 
+Operation operation_of(const std::string& text) {
+  std::vector<std::string> known;
+  for (const Operation operation : {Operation::all_reduce, Operation::reduce_scatter,
+                                    Operation::all_gather, Operation::broadcast}) {
+    if (text == to_string(operation)) return operation;
+    known.emplace_back(to_string(operation));
+  }
+  throw InputError("--op", fmt::format("unknown \"{}\"{}", text, suggest(text, known)));
+}
+
 int jobs_of(const po::variables_map& values) {
   const auto text = text_of(values, "jobs");
   if (text) return whole_number("jobs", *text, 1, 4096);
@@ -134,10 +145,10 @@ CollectiveOptions parse_collective(const std::vector<std::string>& arguments) {
       "calibration", po::value<std::string>(), "")(
       "op", po::value<std::string>()->default_value("all_reduce"), "")(
       "gpus", po::value<std::string>(), "")("bytes", po::value<std::string>(), "")(
-      "algorithm", po::value<std::string>()->default_value("auto"), "")(
-      "protocol", po::value<std::string>()->default_value("auto"), "")(
-      "channels", po::value<std::string>()->default_value("auto"), "")(
-      "chunk-bytes", po::value<std::string>()->default_value("auto"), "")(
+      "algorithm", po::value<std::string>(), "")("protocol", po::value<std::string>(), "")(
+      "channels", po::value<std::string>(), "")("chunk-bytes", po::value<std::string>(), "")(
+      "set", po::value<std::vector<std::string>>()->composing(), "")("explain", "")(
+      "gpus-per-node", po::value<std::string>(), "")("placement", po::value<std::string>(), "")(
       "engine", po::value<std::string>()->default_value("auto"), "")(
       "jobs", po::value<std::string>(), "")("json", po::value<std::string>(), "");
   const po::variables_map values = parse(options, {}, arguments);
@@ -147,30 +158,35 @@ CollectiveOptions parse_collective(const std::vector<std::string>& arguments) {
   if (collective.help) return collective;
   collective.platform = required(values, "platform");
   collective.calibration = text_of(values, "calibration");
-  collective.operation = values["op"].as<std::string>();
-  if (collective.operation != "all_reduce")
-    throw InputError("--op", fmt::format("unknown \"{}\"{}", collective.operation,
-                                         suggest(collective.operation, {"all_reduce"})));
+  collective.operation = operation_of(values["op"].as<std::string>());
+  collective.explain = values.count("explain") > 0;
   collective.gpus = whole_number("gpus", required(values, "gpus"), 2, 1 << 20);
   for (const std::string& size : split(required(values, "bytes"), ','))
     collective.bytes.push_back(byte_count("bytes", size));
-  const auto choose = [&](const char* name, auto& choice, auto read) {
-    choice.origin = option_name(name);
-    const std::string text = values[name].as<std::string>();
-    if (text != "auto") choice.value = read(text);
-  };
-  const auto word = [](const std::string& text) { return text; };
-  CollectiveSettings& settings = collective.settings;
-  choose("algorithm", settings.algorithm, word);
-  choose("protocol", settings.protocol, word);
-  choose("channels", settings.channels,
-         [](const std::string& text) { return whole_number("channels", text, 1, most_channels); });
-  choose("chunk-bytes", settings.chunk_bytes, [](const std::string& text) {
-    if (text == "max") return infinite_chunk;
-    const std::int64_t bytes = byte_count("chunk-bytes", text, ", auto or max");
-    if (bytes < 1) throw InputError("--chunk-bytes", "must be at least 1, got 0");
-    return bytes;
-  });
+  // The same keys, words and errors as in a scenario.
+  JsonDocument settings = JsonDocument::parse("{}", "command line");
+  for (const char* key : {"algorithm", "protocol", "channels", "chunk_bytes"}) {
+    std::string name = key;
+    std::replace(name.begin(), name.end(), '_', '-');
+    if (const auto text = text_of(values, name)) settings.set({key}, *text, option_name(name));
+  }
+  if (values.count("set") > 0)
+    for (const std::string& setting : values["set"].as<std::vector<std::string>>()) {
+      const std::size_t equals = setting.find('=');
+      if (equals == 0 || equals == std::string::npos)
+        throw InputError("--set", fmt::format("must be KEY=VALUE, got {}", setting));
+      const std::string key = setting.substr(0, equals);
+      settings.set({key}, setting.substr(equals + 1), "--set " + key);
+    }
+  collective.settings = read_collective_settings(settings.root());
+  JsonDocument cluster = JsonDocument::parse("{}", "command line");
+  if (const auto text = text_of(values, "gpus-per-node")) {
+    const bool is_list = text->find(',') != std::string::npos;
+    cluster.set({"gpus_per_node"}, is_list ? "[" + *text + "]" : *text, "--gpus-per-node");
+  }
+  if (const auto text = text_of(values, "placement"))
+    cluster.set({"placement"}, *text, "--placement");
+  collective.placement = read_placement(cluster.root());
   collective.engine = engine_of(values["engine"].as<std::string>());
   collective.jobs = jobs_of(values);
   collective.json = text_of(values, "json");

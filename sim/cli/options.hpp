@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "input/collective_settings.hpp"
 #include "input/scenario.hpp"
+#include "workload/program.hpp"
 
 namespace stepcast {
 
@@ -26,10 +28,12 @@ struct CollectiveOptions {
   bool help = false;
   std::string platform;
   std::optional<std::string> calibration;
-  std::string operation;
+  Operation operation = Operation::all_reduce;
+  bool explain = false;
   int gpus = 0;
   std::vector<std::int64_t> bytes;
   CollectiveSettings settings;
+  Placement placement;
   EngineKind engine = EngineKind::automatic;
   int jobs = 1;
   std::optional<std::string> json;

@@ -1,24 +1,44 @@
-// The AllReduce algorithms, by name. Each is a pure function in a file of its own under
-// algorithms/.
+// The algorithms of each collective operation, by name. Each is a pure function in a file of its
+// own under algorithms/.
 #pragma once
 
 #include <bit>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "base/registry.hpp"
 #include "base/units.hpp"
 #include "collective/schedule.hpp"
+#include "workload/program.hpp"
 
 namespace stepcast {
 
+constexpr Bytes unlimited{std::numeric_limits<double>::infinity()};
+
+/// How NCCL's ring cuts a channel's part of the buffer (docs/model.md §2.1): in loops of n chunks,
+/// each chunk in two slices. The last loop has smaller chunks.
+struct RingChunks {
+  Bytes chunk;        ///< the largest
+  Bytes least_slice;  ///< in a small chunk the last slices are smaller than the first, or empty
+  Bytes grain;        ///< chunks of the last loop are multiples of it
+  int slices = 1;     ///< of a chunk
+};
+
+struct CollectiveAlgorithm;
+
 /// What an algorithm is asked for. Every channel moves an equal part of the buffer.
 struct CollectiveSpec {
-  Bytes bytes;          ///< S, the whole buffer
-  Bytes largest_chunk;  ///< no piece of the buffer is larger
-  std::vector<std::vector<int>>
-      rings;  ///< [channel], the ranks in the order of that channel's ring
-  std::vector<std::vector<int>> nodes;  ///< the ranks of each node
+  Operation operation = Operation::all_reduce;
+  Bytes bytes;                                 ///< S, the whole buffer
+  Bytes largest_chunk = unlimited;             ///< no piece of the buffer is larger
+  std::optional<RingChunks> ring_chunks = {};  ///< instead of largest_chunk, for rings
+  std::vector<std::vector<int>> rings =
+      {};  ///< [channel], the ranks in the order of that channel's ring
+  std::vector<std::vector<int>> nodes = {};  ///< the ranks of each node
+  // What the two levels of `hierarchical` are.
+  const CollectiveAlgorithm* between_nodes = nullptr;  ///< null: ring
+  bool direct_in_node = false;                         ///< else a ring
 
   [[nodiscard]] int ranks() const { return static_cast<int>(rings.front().size()); }
   [[nodiscard]] int channels() const { return static_cast<int>(rings.size()); }
@@ -55,20 +75,32 @@ struct Fold {
   int pairs;
 };
 
-struct AllReduceAlgorithm {
+/// How many ranks, on how many nodes.
+struct Shape {
+  double ranks;
+  double nodes;
+  [[nodiscard]] double per_node() const { return ranks / nodes; }
+};
+
+struct CollectiveAlgorithm {
   Schedule (*generate)(const CollectiveSpec&);
   /// How many transfers or dependencies `generate` makes, whichever is more, so that an absurd
   /// chunk size is refused before it is tried.
   double (*count_transfers)(const CollectiveSpec&);
-  double (*steps)(double ranks);           ///< transfers one after the other on the critical path
-  double (*critical_bytes)(double ranks);  ///< bytes on that path, in units of S
+  double (*steps)(Shape);           ///< transfers one after the other on the critical path
+  double (*critical_bytes)(Shape);  ///< bytes on that path, in units of S
   /// What `chunk_bytes: auto` cuts to: algorithms whose pieces follow each other need some.
-  Bytes default_chunk = Bytes{std::numeric_limits<double>::max()};
-  const char* bytes_per_rank;  ///< formula of what a rank sends, for `stepcast list algorithms`
+  Bytes default_chunk = unlimited;
+  bool in_nccl = false;           ///< NCCL has it, and cuts its buffers its own way
+  bool needs_switch_sum = false;  ///< only where a switch of the node can reduce (NVLink SHARP)
+  bool one_node_only = false;
+  // Formulas for `stepcast list algorithms`.
+  const char* bytes_per_rank;  ///< what a rank sends
+  const char* steps_taken;     ///< steps()
   const char* time;            ///< closed form on equal links of rate B, one piece, one channel
   const char* when;            ///< when it wins
 };
 
-Registry<AllReduceAlgorithm>& all_reduce_algorithms();
+Registry<CollectiveAlgorithm>& collective_algorithms(Operation operation);
 
 }  // namespace stepcast

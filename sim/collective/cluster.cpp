@@ -1,6 +1,7 @@
 #include "collective/cluster.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include <fmt/format.h>
 
@@ -8,29 +9,115 @@
 
 namespace stepcast {
 
+namespace {
+
+/// Of the data sheet's rate, what NCCL counts on: 20 GB/s of a V100's or A100's NVLink of 25, 20.6
+/// of Hopper's, 40.1 of Blackwell's 50 (src/graph/topo.h:15-32), and 12 GB/s of a NIC of 100 Gb/s,
+/// as its PCIe slot lets through. A calibration knows better.
+double nominal_nvlink_share(int compute_capability) {
+  if (compute_capability >= 100) return 40.1 / 50.0;
+  return (compute_capability >= 90 ? 20.6 : 20.0) / 25.0;
+}
+constexpr double nominal_nic_share = 12.0 / 12.5;
+constexpr double nominal_pcie_share = 12.0 / 15.75;  // of 16 lanes of PCIe 3
+
+/// What the platform's rates are scaled by: measured, or else what NCCL counts on.
+double intra_node_share(const Platform& platform, const Calibration* calibration) {
+  if (calibration != nullptr) return calibration->intra_node_share.value_or(1.0);
+  if (!platform.gpu.compute_capability) return 1.0;
+  if (platform.over_pcie()) return nominal_pcie_share;
+  return platform.node_graph.nvlinks > 0 ? nominal_nvlink_share(*platform.gpu.compute_capability)
+                                         : 1.0;
+}
+
+double inter_node_share(const Platform& platform, const Calibration* calibration) {
+  if (calibration != nullptr) return calibration->inter_node_share.value_or(1.0);
+  return platform.gpu.compute_capability ? nominal_nic_share : 1.0;
+}
+
+}  // namespace
+
 Cluster::Cluster(const Platform& platform, const Calibration* calibration, int ranks,
-                 std::string origin)
+                 std::string origin, const Placement& placement)
     : platform_(std::make_shared<const Platform>(platform)),
       calibration_(calibration ? std::make_shared<const Calibration>(*calibration) : nullptr),
       ranks_(ranks),
       origin_(std::move(origin)),
-      nodes_((ranks + platform.gpus_per_node - 1) / platform.gpus_per_node),
-      intra_node_(platform.intra_node.bandwidth) {
-  if (platform.nics) inter_node_ = platform.nics->figures.bandwidth;
-  if (calibration != nullptr) {
-    intra_node_ = calibration->intra_node_share.value_or(1.0) * intra_node_;
-    inter_node_ = calibration->inter_node_share.value_or(1.0) * inter_node_;
-  }
-  bandwidths_.reserve(static_cast<std::size_t>(nodes_) *
+      intra_node_(intra_node_share(platform, calibration) * platform.intra_node.bandwidth) {
+  place_ranks(placement);
+  if (platform.nics)
+    inter_node_ = inter_node_share(platform, calibration) * platform.nics->figures.bandwidth;
+  bandwidths_.reserve(static_cast<std::size_t>(nodes()) *
                       static_cast<std::size_t>(links_per_node()));
-  for (int node = 0; node < nodes_; ++node) {
-    bandwidths_.insert(bandwidths_.end(), platform.node_graph.link_names.size(), intra_node_);
+  const NodeGraph& graph = platform.node_graph;
+  for (int node = 0; node < nodes(); ++node) {
+    for (std::size_t link = 0; link < graph.link_names.size(); ++link)
+      bandwidths_.push_back(graph.link_scale.empty() ? intra_node_
+                                                     : graph.link_scale[link] * intra_node_);
     bandwidths_.insert(bandwidths_.end(), 2 * static_cast<std::size_t>(nic_count()), inter_node_);
+  }
+  add_fabric();
+}
+
+void Cluster::place_ranks(const Placement& placement) {
+  std::vector<int> used = placement.gpus_of_nodes;
+  if (!used.empty()) {
+    if (const int sum = std::accumulate(used.begin(), used.end(), 0); sum != ranks_)
+      throw InputError(placement.origin,
+                       fmt::format("must add up to {} GPUs, got {}", ranks_, sum));
+    if (const int most = *std::max_element(used.begin(), used.end());
+        most > platform_->gpus_per_node)
+      throw InputError(placement.origin,
+                       fmt::format("{} has {} GPUs in a node, got {}", platform_->name,
+                                   platform_->gpus_per_node, most));
+  } else {
+    const int each = placement.gpus_per_node.value_or(platform_->gpus_per_node);
+    if (each > platform_->gpus_per_node)
+      throw InputError(placement.origin,
+                       fmt::format("{} has {} GPUs in a node, got {}", platform_->name,
+                                   platform_->gpus_per_node, each));
+    used.assign(static_cast<std::size_t>((ranks_ + each - 1) / each), each);
+    used.back() = ranks_ - each * (static_cast<int>(used.size()) - 1);
+  }
+  if (!placement.origin.empty() && static_cast<int>(used.size()) > platform_->nodes)
+    throw InputError(placement.origin,
+                     fmt::format("{} GPUs take {} nodes so, and {} has {}", ranks_, used.size(),
+                                 platform_->name, platform_->nodes));
+
+  std::vector<Place> places;
+  std::vector<std::vector<int>> ranks_of(used.size());
+  const auto place = [&](std::size_t node) {
+    std::vector<int>& ranks = ranks_of[node];
+    places.push_back({static_cast<int>(node), static_cast<int>(ranks.size())});
+    ranks.push_back(static_cast<int>(places.size()) - 1);
+  };
+  if (placement.scattered) {
+    for (int gpu = 0; gpu < platform_->gpus_per_node; ++gpu)
+      for (std::size_t node = 0; node < used.size(); ++node)
+        if (gpu < used[node]) place(node);
+  } else {
+    for (std::size_t node = 0; node < used.size(); ++node)
+      for (int gpu = 0; gpu < used[node]; ++gpu) place(node);
+  }
+  places_ = std::make_shared<const std::vector<Place>>(std::move(places));
+  ranks_of_ = std::make_shared<const std::vector<std::vector<int>>>(std::move(ranks_of));
+}
+
+void Cluster::add_fabric() {
+  const Fabric& fabric = platform_->fabric;
+  for (const FabricLevel& level : fabric.levels) {
+    first_fabric_link_.push_back(static_cast<int>(bandwidths_.size()));
+    // All paths up from a group are one link: ideal balancing over its switches.
+    const double nics = level.nodes_per_group * (fabric.rails ? 1 : nic_count());
+    const int groups = group_of(level, nodes() - 1, nic_count() - 1) + 1;
+    bandwidths_.insert(bandwidths_.end(), 2 * static_cast<std::size_t>(groups),
+                       nics / level.oversubscription * inter_node_);
   }
 }
 
-int Cluster::gpus_used(int node) const {
-  return std::min(platform_->gpus_per_node, ranks_ - node * platform_->gpus_per_node);
+int Cluster::group_of(const FabricLevel& level, int node, int nic) const {
+  const int group = node / level.nodes_per_group;
+  return platform_->fabric.rails ? group * nic_count() + nic : group;
 }
 
 int Cluster::links_per_node() const {
@@ -38,6 +125,15 @@ int Cluster::links_per_node() const {
 }
 
 std::string Cluster::link_name(int link) const {
+  if (link >= nodes() * links_per_node()) {
+    std::size_t level = first_fabric_link_.size() - 1;
+    while (link < first_fabric_link_[level]) --level;
+    const int port = link - first_fabric_link_[level];
+    const char* way = port % 2 == 0 ? "up" : "down";
+    if (platform_->fabric.rails)
+      return fmt::format("group{}.rail{}.{}", port / 2 / nic_count(), port / 2 % nic_count(), way);
+    return fmt::format("level{}.group{}.{}", level, port / 2, way);
+  }
   const int node = link / links_per_node();
   const int inside = link % links_per_node();
   const int graph_links = static_cast<int>(platform_->node_graph.link_names.size());
@@ -49,7 +145,8 @@ std::string Cluster::link_name(int link) const {
 }
 
 bool Cluster::is_inter_node(int link) const {
-  return link % links_per_node() >= static_cast<int>(platform_->node_graph.link_names.size());
+  return link >= nodes() * links_per_node() ||
+         link % links_per_node() >= static_cast<int>(platform_->node_graph.link_names.size());
 }
 
 Route Cluster::inside_node(int node, const Lane& lane) const {
@@ -58,38 +155,79 @@ Route Cluster::inside_node(int node, const Lane& lane) const {
   return route;
 }
 
-Route Cluster::between_nodes(int from_node, int to_node, int from_nic, int to_nic) const {
+Route Cluster::between_nodes(int from, int to, int from_nic, int to_nic) const {
   const int graph_links = static_cast<int>(platform_->node_graph.link_names.size());
-  const int up = from_node * links_per_node() + graph_links + 2 * from_nic;
-  const int down = to_node * links_per_node() + graph_links + 2 * to_nic + 1;
-  return {.links = {up, down}, .inter_node = true};
+  const auto port = [&](int node, int nic) {
+    return node * links_per_node() + graph_links + 2 * nic;
+  };
+  Route route{.links = {}, .inter_node = true};
+  const auto pass = [&](int rank, const Lane& lane) {
+    for (const int link : lane) route.links.push_back(node_of(rank) * links_per_node() + link);
+  };
+  const auto& pcie = platform_->node_graph.nic_lanes;
+  if (!pcie.empty()) {
+    const auto& lanes = pcie[static_cast<std::size_t>(gpu_of(from))];
+    pass(from, is_near(from_nic, gpu_of(from)) ? lanes.out_near : lanes.out_far);
+  }
+  route.links.push_back(port(node_of(from), from_nic));
+  const std::vector<FabricLevel>& levels = platform_->fabric.levels;
+  std::vector<int> down;
+  for (std::size_t level = 0; level < levels.size(); ++level) {
+    const int out = group_of(levels[level], node_of(from), from_nic);
+    const int in = group_of(levels[level], node_of(to), to_nic);
+    if (out == in) continue;
+    route.links.push_back(first_fabric_link_[level] + 2 * out);
+    down.push_back(first_fabric_link_[level] + 2 * in + 1);
+  }
+  route.links.insert(route.links.end(), down.rbegin(), down.rend());
+  route.links.push_back(port(node_of(to), to_nic) + 1);
+  if (!pcie.empty()) {
+    const auto& lanes = pcie[static_cast<std::size_t>(gpu_of(to))];
+    pass(to, is_near(to_nic, gpu_of(to)) ? lanes.in_near : lanes.in_far);
+  }
+  return route;
 }
 
-int Cluster::nic_near(int local_rank, int channel) const {
+bool Cluster::is_near(int nic, int gpu) const {
+  const std::vector<int>& gpus = platform_->nics->near_gpus[static_cast<std::size_t>(nic)];
+  return gpus.empty() || std::find(gpus.begin(), gpus.end(), gpu) != gpus.end();
+}
+
+int Cluster::nic_near(int gpu, int channel) const {
   std::vector<int> near;
-  for (int nic = 0; nic < platform_->nics->count; ++nic) {
-    const std::vector<int>& gpus = platform_->nics->near_gpus[static_cast<std::size_t>(nic)];
-    if (std::find(gpus.begin(), gpus.end(), local_rank) != gpus.end()) near.push_back(nic);
-  }
-  if (near.empty()) return (local_rank + channel) % platform_->nics->count;
+  for (int nic = 0; nic < platform_->nics->count; ++nic)
+    if (!platform_->nics->near_gpus[static_cast<std::size_t>(nic)].empty() && is_near(nic, gpu))
+      near.push_back(nic);
+  if (near.empty()) return (gpu + channel) % platform_->nics->count;
   return near[static_cast<std::size_t>(channel) % near.size()];
 }
 
+// A lane over a switch is the sender's port up, then the receiver's down.
+Route Cluster::to_switch(int rank) const {
+  const auto gpu = static_cast<std::size_t>(gpu_of(rank));
+  const std::size_t other = gpu == 0 ? 1 : 0;
+  return inside_node(node_of(rank), {platform_->node_graph.lanes[gpu][other].front().front()});
+}
+
+Route Cluster::from_switch(int rank) const {
+  const auto gpu = static_cast<std::size_t>(gpu_of(rank));
+  const std::size_t other = gpu == 0 ? 1 : 0;
+  return inside_node(node_of(rank), {platform_->node_graph.lanes[other][gpu].front().back()});
+}
+
 Route Cluster::between_ranks(int from, int to, int channel) const {
-  const int from_local = from % platform_->gpus_per_node;
-  const int to_local = to % platform_->gpus_per_node;
   if (node_of(from) != node_of(to))
-    return between_nodes(node_of(from), node_of(to), nic_near(from_local, channel),
-                         nic_near(to_local, channel));
-  const auto& lanes =
-      platform_->node_graph
-          .lanes[static_cast<std::size_t>(from_local)][static_cast<std::size_t>(to_local)];
-  if (lanes.empty())
-    throw InputError(
-        origin_,
-        fmt::format("no direct link joins GPUs {} and {} of a node (paths over PCIe are not "
-                    "modelled); use an algorithm that needs none, such as ring",
-                    from_local, to_local));
+    return between_nodes(from, to, nic_near(gpu_of(from), channel), nic_near(gpu_of(to), channel));
+  const NodeGraph& graph = platform_->node_graph;
+  const auto a = static_cast<std::size_t>(gpu_of(from));
+  const auto b = static_cast<std::size_t>(gpu_of(to));
+  const bool direct = !graph.lanes[a][b].empty();
+  if (!direct && (graph.detours.empty() || graph.detours[a][b].empty()))
+    throw InputError(origin_,
+                     fmt::format("no link joins GPUs {} and {} of a node, not even over another "
+                                 "GPU; use an algorithm that needs none, such as ring",
+                                 a, b));
+  const std::vector<Lane>& lanes = direct ? graph.lanes[a][b] : graph.detours[a][b];
   return inside_node(node_of(from), lanes[static_cast<std::size_t>(channel) % lanes.size()]);
 }
 

@@ -8,6 +8,7 @@
 #include "base/units.hpp"
 #include "input/calibration.hpp"
 #include "input/platform.hpp"
+#include "input/scenario.hpp"
 
 namespace stepcast {
 
@@ -17,23 +18,35 @@ struct Route {
   bool inter_node = false;
 };
 
-/// Ranks fill one node after the other (rank = node * gpus_per_node + local_rank). Each node has
-/// the links of its node graph, then one link up and one down for each NIC; the fabric is not a
-/// bottleneck and adds none.
+/// The first GPUs of each node have the ranks, as the placement says. Each node has the links of
+/// its node graph, then one link up and one down for each NIC; after all nodes come the links of
+/// the fabric, one up and one down for each group of each level.
 class Cluster {
  public:
   /// The calibration, if any, scales nominal bandwidths. `origin` is what errors
-  /// about the number of ranks name.
-  Cluster(const Platform& platform, const Calibration* calibration, int ranks, std::string origin);
+  /// about the number of ranks name. Throws InputError for a placement that the platform has no
+  /// room for.
+  Cluster(const Platform& platform, const Calibration* calibration, int ranks, std::string origin,
+          const Placement& placement = {});
 
   [[nodiscard]] const Platform& platform() const { return *platform_; }
   [[nodiscard]] const Calibration* calibration() const { return calibration_.get(); }
   [[nodiscard]] int ranks() const { return ranks_; }
   [[nodiscard]] const std::string& origin() const { return origin_; }
-  [[nodiscard]] int nodes() const { return nodes_; }
-  [[nodiscard]] int node_of(int rank) const { return rank / platform_->gpus_per_node; }
+  [[nodiscard]] int nodes() const { return static_cast<int>(ranks_of_->size()); }
+  [[nodiscard]] int node_of(int rank) const {
+    return (*places_)[static_cast<std::size_t>(rank)].node;
+  }
+  /// The GPU's number in its node.
+  [[nodiscard]] int gpu_of(int rank) const {
+    return (*places_)[static_cast<std::size_t>(rank)].gpu;
+  }
+  /// By GPU of the node, those that have one.
+  [[nodiscard]] const std::vector<int>& ranks_of(int node) const {
+    return (*ranks_of_)[static_cast<std::size_t>(node)];
+  }
   /// How many of the node's GPUs have a rank.
-  [[nodiscard]] int gpus_used(int node) const;
+  [[nodiscard]] int gpus_used(int node) const { return static_cast<int>(ranks_of(node).size()); }
 
   [[nodiscard]] const std::vector<BytesPerSecond>& bandwidths() const { return bandwidths_; }
   [[nodiscard]] BytesPerSecond intra_node_bandwidth() const { return intra_node_; }
@@ -43,13 +56,27 @@ class Cluster {
   [[nodiscard]] bool is_inter_node(int link) const;
 
   [[nodiscard]] Route inside_node(int node, const Lane& lane) const;
-  [[nodiscard]] Route between_nodes(int from_node, int to_node, int from_nic, int to_nic) const;
+  /// Over the fabric, for two ranks on different nodes.
+  [[nodiscard]] Route between_nodes(int from, int to, int from_nic, int to_nic) const;
+  /// The ways between a rank and the switch of its node.
+  [[nodiscard]] Route to_switch(int rank) const;
+  [[nodiscard]] Route from_switch(int rank) const;
   /// A way from any rank to any other. Channels take parallel lanes and the NICs near a GPU in
   /// turn. Throws InputError when two GPUs of a node have no direct link.
   [[nodiscard]] Route between_ranks(int from, int to, int channel) const;
 
  private:
-  [[nodiscard]] int nic_near(int local_rank, int channel) const;
+  struct Place {
+    int node;
+    int gpu;
+  };
+
+  void place_ranks(const Placement& placement);
+  void add_fabric();
+  /// The group of a level that a NIC is in.
+  [[nodiscard]] int group_of(const FabricLevel& level, int node, int nic) const;
+  [[nodiscard]] bool is_near(int nic, int gpu) const;
+  [[nodiscard]] int nic_near(int gpu, int channel) const;
   [[nodiscard]] int nic_count() const { return platform_->nics ? platform_->nics->count : 0; }
   [[nodiscard]] int links_per_node() const;
 
@@ -58,7 +85,9 @@ class Cluster {
   std::shared_ptr<const Calibration> calibration_;
   int ranks_;
   std::string origin_;
-  int nodes_;
+  std::shared_ptr<const std::vector<Place>> places_;               ///< by rank
+  std::shared_ptr<const std::vector<std::vector<int>>> ranks_of_;  ///< [node][gpu]
+  std::vector<int> first_fabric_link_;                             ///< by level
   BytesPerSecond intra_node_;
   BytesPerSecond inter_node_;
   std::vector<BytesPerSecond> bandwidths_;

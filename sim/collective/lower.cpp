@@ -7,89 +7,22 @@
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "collective/algorithms.hpp"
+#include "collective/nccl_chunks.hpp"
+#include "collective/protocols.hpp"
 
 namespace stepcast {
 namespace {
 
-constexpr const char* default_algorithm = "ring";
 constexpr const char* fitted_algorithm = "ring";  // what the figures of a calibration are of
 constexpr double most_transfers = 2e8;            // about 5 GB of schedule
-
-/// The protocols this machine has figures for. Without a calibration there is one, at nominal cost.
-std::vector<ProtocolFigures> protocols_of(const Cluster& cluster) {
-  if (cluster.calibration() != nullptr) return cluster.calibration()->protocols;
-  ProtocolFigures nominal;
-  nominal.name = "Simple";
-  nominal.alpha_intra_node = cluster.platform().intra_node.alpha;
-  if (cluster.platform().nics) nominal.alpha_inter_node = cluster.platform().nics->figures.alpha;
-  return {nominal};
-}
-
-ProtocolFigures find_protocol(const std::vector<ProtocolFigures>& protocols,
-                              const Choice<std::string>& wanted) {
-  std::vector<std::string> known;
-  for (const ProtocolFigures& protocol : protocols) {
-    if (protocol.name == *wanted.value) return protocol;
-    known.push_back(protocol.name);
-  }
-  throw InputError(wanted.origin, fmt::format("no figures for \"{}\"{}", *wanted.value,
-                                              suggest(*wanted.value, known)));
-}
-
-const AllReduceAlgorithm& find_algorithm(const Choice<std::string>& wanted,
-                                         const std::string& name) {
-  const AllReduceAlgorithm* algorithm = all_reduce_algorithms().find(name);
-  if (algorithm != nullptr) return *algorithm;
-  throw InputError(wanted.origin, fmt::format("unknown \"{}\"{}", name,
-                                              suggest(name, all_reduce_algorithms().names())));
-}
-
-/// launch + steps (alpha + bytes / rate) of the slowest hop, docs/model.md §3.
-Seconds estimate(const AllReduceAlgorithm& algorithm, const ProtocolFigures& protocol, Bytes bytes,
-                 const Cluster& cluster, std::size_t channels) {
-  const double n = cluster.ranks();
-  const double steps = algorithm.steps(n);
-  const Bytes block = bytes * (algorithm.critical_bytes(n) /
-                               (steps * static_cast<double>(channels) * protocol.efficiency));
-  Seconds slowest_hop;
-  if (cluster.gpus_used(0) > 1)
-    slowest_hop =
-        std::max(slowest_hop, protocol.alpha_intra_node + block / cluster.intra_node_bandwidth());
-  if (cluster.nodes() > 1) {
-    const double nics = cluster.platform().nics->count;
-    const double per_nic = std::max(1.0, static_cast<double>(channels) / nics);
-    slowest_hop = std::max(
-        slowest_hop, protocol.alpha_inter_node + block * per_nic / cluster.inter_node_bandwidth());
-  }
-  return protocol.launch + steps * slowest_hop;
-}
-
-ProtocolFigures choose_protocol(const AllReduceAlgorithm& algorithm,
-                                const CollectiveSettings& settings, Bytes bytes,
-                                const Cluster& cluster, std::size_t channels) {
-  const std::vector<ProtocolFigures> protocols = protocols_of(cluster);
-  if (settings.protocol.value) return find_protocol(protocols, settings.protocol);
-  return *std::min_element(protocols.begin(), protocols.end(), [&](const auto& a, const auto& b) {
-    return estimate(algorithm, a, bytes, cluster, channels) <
-           estimate(algorithm, b, bytes, cluster, channels);
-  });
-}
-
-/// LL sends 4 B of flag with each 4 B of data, LL128 8 B in 128 (NCCL src/device/prims_ll.h,
-/// prims_ll128.h).
-double wire_bytes_per_byte(const std::string& protocol) {
-  if (protocol == "LL") return 2.0;
-  return protocol == "LL128" ? 128.0 / 120.0 : 1.0;
-}
 
 Basis basis_of(const std::string& algorithm, const ProtocolFigures& protocol, Bytes bytes,
                const Cluster& cluster) {
   if (cluster.calibration() == nullptr) return Basis::mechanism;
+  if (!protocol.measured) return Basis::extrapolated;
   const bool same_machine = cluster.calibration()->platform == cluster.platform().name;
   const bool inside = same_machine && algorithm == fitted_algorithm &&
-                      protocol.bytes.holds(static_cast<std::int64_t>(bytes.value())) &&
-                      protocol.ranks.holds(cluster.ranks()) &&
-                      protocol.nodes.holds(cluster.nodes());
+                      protocol.holds(bytes, cluster.ranks(), cluster.nodes());
   return inside ? Basis::interpolated : Basis::extrapolated;
 }
 
@@ -117,6 +50,11 @@ std::vector<Route> routes_of(const Schedule& schedule, const std::vector<Ring>& 
   std::vector<Route> routes;
   routes.reserve(schedule.connections.size());
   for (const Connection& connection : schedule.connections) {
+    if (std::max(connection.src, connection.dst) >= schedule.ranks) {
+      routes.push_back(connection.src >= schedule.ranks ? cluster.from_switch(connection.dst)
+                                                        : cluster.to_switch(connection.src));
+      continue;
+    }
     const std::size_t channel = static_cast<std::size_t>(connection.channel) % rings.size();
     const Ring& ring = rings[channel];
     const std::size_t place = place_of[channel][static_cast<std::size_t>(connection.src)];
@@ -126,6 +64,87 @@ std::vector<Route> routes_of(const Schedule& schedule, const std::vector<Ring>& 
       routes.push_back(cluster.between_ranks(connection.src, connection.dst, connection.channel));
   }
   return routes;
+}
+
+/// How the channels are put into a schedule.
+struct Folding {
+  int channels = 1;   ///< of the schedule
+  double each = 1.0;  ///< how many of the collective's channels each stands for
+};
+
+/// Channels on one ring have the same sizes on the same links, so they move in step, and moving
+/// together they take as long as one that moves all their bytes: only then are they one.
+Folding fold_channels(const CollectiveChoice& choice, std::size_t ring_count) {
+  const auto rings = static_cast<int>(ring_count);
+  const int channels = choice.channels;
+  if (choice.algorithm->needs_switch_sum) return {1, static_cast<double>(channels)};
+  if (choice.algorithm_name == "double_binary_tree" && choice.communicator) {
+    // Half of NCCL's channels work on the one tree, half on the other.
+    const int pairs = std::min(rings, (channels + 1) / 2);
+    return {pairs, channels / (2.0 * pairs)};
+  }
+  if (channels > rings && channels % rings == 0)
+    return {rings, static_cast<double>(channels) / rings};
+  return {channels, 1.0};
+}
+
+/// The sizes that the schedule is to be cut to, and the chunk of one channel.
+Bytes set_chunks(CollectiveSpec& spec, const CollectiveChoice& choice,
+                 const CollectiveSettings& settings, const Cluster& cluster, double each) {
+  const auto& wanted = settings.chunk_bytes.value;
+  if (choice.chunking == Chunking::plain) {
+    const Bytes chunk =
+        wanted ? Bytes{static_cast<double>(*wanted)} : choice.algorithm->default_chunk;
+    spec.largest_chunk = chunk * each;
+    return chunk;
+  }
+  const RingChunks cut = nccl::chunks_of(
+      {.operation = spec.operation,
+       .version = choice.communicator->version,
+       .algorithm = choice.algorithm_name,
+       .protocol = choice.protocol.name,
+       .bytes = spec.bytes,
+       .channels = choice.channels,
+       .on = {static_cast<double>(cluster.ranks()), static_cast<double>(cluster.nodes())},
+       .buffer = wanted ? Bytes{static_cast<double>(*wanted)} : nccl::default_buffer});
+  spec.largest_chunk = cut.chunk * each;
+  if (choice.algorithm_name != "ring" || spec.operation == Operation::broadcast) return cut.chunk;
+  spec.ring_chunks = RingChunks{.chunk = cut.chunk * each,
+                                .least_slice = cut.least_slice * each,
+                                .grain = cut.grain * each,
+                                .slices = cut.slices};
+  return nccl::first_ring_chunk(cut, spec.bytes / static_cast<double>(choice.channels),
+                                cluster.ranks());
+}
+
+/// What the fastest connection could get if it were alone.
+BytesPerSecond fastest_route(const LoweredCollective& lowered, const Cluster& cluster) {
+  const std::vector<int> alone(cluster.bandwidths().size(), 1);
+  const auto rates = rates_when_shared(lowered, cluster.bandwidths(), alone);
+  return rates.empty() ? BytesPerSecond{} : *std::max_element(rates.begin(), rates.end());
+}
+
+/// What the overheads, rates and flags of the protocol make of each connection. The slices of a
+/// chunk share its alpha.
+void set_costs(LoweredCollective& lowered, const CollectiveChoice& choice, const Cluster& cluster,
+               double each, int slices) {
+  const ProtocolFigures& protocol = choice.protocol;
+  for (const Route& route : lowered.routes) {
+    const Seconds alpha = route.inter_node ? protocol.alpha_inter_node : protocol.alpha_intra_node;
+    lowered.alpha.push_back(alpha / static_cast<double>(slices));
+    lowered.latency.push_back(route.inter_node ? protocol.latency_inter_node
+                                               : protocol.latency_intra_node);
+  }
+  lowered.work_per_byte = 1.0 / protocol.efficiency;
+  lowered.wire_bytes_per_byte = wire_bytes_per_byte(protocol.name);
+  if (choice.communicator) {
+    if (choice.algorithm->needs_switch_sum)
+      lowered.work_per_byte /= nccl::switch_sum_efficiency(*choice.communicator);
+    else if (const BytesPerSecond rate = each * nccl::channel_rate(*choice.communicator);
+             rate < fastest_route(lowered, cluster))
+      lowered.channel_rate = rate;
+  }
+  if (!lowered.schedule.transfers.empty()) lowered.launch = protocol.launch;
 }
 
 }  // namespace
@@ -140,51 +159,39 @@ std::string to_string(Basis basis) {
   return {};
 }
 
-void check_choices(const CollectiveSettings& settings, const Cluster& cluster) {
-  if (const auto& algorithm = settings.algorithm; algorithm.value)
-    static_cast<void>(find_algorithm(algorithm, *algorithm.value));
-  if (settings.protocol.value)
-    static_cast<void>(find_protocol(protocols_of(cluster), settings.protocol));
-}
-
-LoweredCollective lower_all_reduce(Bytes bytes, const CollectiveSettings& settings,
-                                   const Cluster& cluster, const std::vector<Ring>& rings) {
+LoweredCollective lower(Operation operation, Bytes bytes, const CollectiveSettings& settings,
+                        const Cluster& cluster, const std::vector<Ring>& rings) {
+  const CollectiveChoice choice = choose(operation, bytes, settings, cluster, rings);
   LoweredCollective lowered;
+  lowered.operation = operation;
   lowered.bytes = bytes;
-  lowered.algorithm = settings.algorithm.value.value_or(default_algorithm);
-  const AllReduceAlgorithm& algorithm = find_algorithm(settings.algorithm, lowered.algorithm);
+  lowered.algorithm = choice.algorithm_name;
+  lowered.channels = choice.channels;
+  lowered.protocol = choice.protocol.name;
+  lowered.basis = basis_of(lowered.algorithm, choice.protocol, bytes, cluster);
+  lowered.worst_residual = choice.protocol.worst_residual;
 
-  // One channel for each ring of the machine; more share its links, fewer leave some idle.
-  lowered.channels = settings.channels.value.value_or(static_cast<int>(rings.size()));
-  const auto channels = static_cast<std::size_t>(lowered.channels);
-  const ProtocolFigures protocol = choose_protocol(algorithm, settings, bytes, cluster, channels);
-  lowered.protocol = protocol.name;
-  lowered.basis = basis_of(lowered.algorithm, protocol, bytes, cluster);
-  lowered.worst_residual = protocol.worst_residual;
-  lowered.work_per_byte = 1.0 / protocol.efficiency;
-  lowered.wire_bytes_per_byte = wire_bytes_per_byte(protocol.name);
+  const Folding folding = fold_channels(choice, rings.size());
+  CollectiveSpec spec{.operation = operation, .bytes = bytes};
+  for (int channel = 0; channel < folding.channels; ++channel)
+    spec.rings.push_back(rings[static_cast<std::size_t>(channel) % rings.size()].ranks);
+  for (int node = 0; node < cluster.nodes(); ++node) spec.nodes.push_back(cluster.ranks_of(node));
+  spec.direct_in_node = settings.intra_node_algorithm.value == "direct";
+  if (settings.inter_node_algorithm.value)
+    spec.between_nodes =
+        collective_algorithms(Operation::all_reduce).find(*settings.inter_node_algorithm.value);
+  lowered.chunk = set_chunks(spec, choice, settings, cluster, folding.each);
 
-  const auto& chunk = settings.chunk_bytes.value;
-  CollectiveSpec spec{
-      .bytes = bytes,
-      .largest_chunk = chunk ? Bytes{static_cast<double>(*chunk)} : algorithm.default_chunk,
-      .rings = {},
-      .nodes = {}};
-  for (std::size_t channel = 0; channel < channels; ++channel)
-    spec.rings.push_back(rings[channel % rings.size()].ranks);
-  spec.nodes.resize(static_cast<std::size_t>(cluster.nodes()));
-  for (int rank = 0; rank < cluster.ranks(); ++rank)
-    spec.nodes[static_cast<std::size_t>(cluster.node_of(rank))].push_back(rank);
-  refuse_too_many(algorithm.count_transfers(spec), settings, cluster, bytes);
-  lowered.schedule = algorithm.generate(spec);
-  if (!lowered.schedule.chunk_bytes.empty())
-    lowered.chunk =
-        *std::max_element(lowered.schedule.chunk_bytes.begin(), lowered.schedule.chunk_bytes.end());
+  refuse_too_many(choice.algorithm->count_transfers(spec), settings, cluster, bytes);
+  lowered.schedule = choice.algorithm->generate(spec);
+  // A chunk is never more than there is to cut.
+  if (choice.chunking == Chunking::plain && !lowered.schedule.chunk_bytes.empty())
+    lowered.chunk = *std::max_element(lowered.schedule.chunk_bytes.begin(),
+                                      lowered.schedule.chunk_bytes.end()) /
+                    folding.each;
   lowered.routes = routes_of(lowered.schedule, rings, cluster);
-  for (const Route& route : lowered.routes)
-    lowered.alpha.push_back(route.inter_node ? protocol.alpha_inter_node
-                                             : protocol.alpha_intra_node);
-  if (!lowered.schedule.transfers.empty()) lowered.launch = protocol.launch;
+  set_costs(lowered, choice, cluster, folding.each,
+            spec.ring_chunks ? spec.ring_chunks->slices : 1);
   return lowered;
 }
 
@@ -201,7 +208,7 @@ std::vector<BytesPerSecond> rates_when_shared(const LoweredCollective& collectiv
   std::vector<BytesPerSecond> rates;
   rates.reserve(collective.routes.size());
   for (const Route& route : collective.routes) {
-    BytesPerSecond rate{std::numeric_limits<double>::infinity()};
+    BytesPerSecond rate = collective.channel_rate;
     for (const int link : route.links) {
       const auto index = static_cast<std::size_t>(link);
       rate = std::min(rate, bandwidths[index] / static_cast<double>(sharing[index]));

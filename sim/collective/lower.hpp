@@ -1,16 +1,18 @@
-// From "AllReduce S bytes" to transfers on links: which algorithm, protocol, channels and chunk,
-// and the schedule with its routes.
+// From "AllReduce S bytes" to transfers on links: the schedule of what was chosen, with its routes
+// and overheads.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
 #include "base/units.hpp"
+#include "collective/choice.hpp"
 #include "collective/cluster.hpp"
 #include "collective/rings.hpp"
 #include "collective/schedule.hpp"
-#include "input/scenario.hpp"
+#include "input/collective_settings.hpp"
 
 namespace stepcast {
 
@@ -24,33 +26,32 @@ enum class Basis {
 [[nodiscard]] std::string to_string(Basis basis);
 
 struct LoweredCollective {
+  Operation operation = Operation::all_reduce;
   Bytes bytes;
   std::string algorithm;
   std::string protocol;
-  int channels = 1;
-  Bytes chunk;  ///< the largest piece
+  int channels = 1;  ///< those that move alike are simulated as one, docs/model.md §2.1
+  Bytes chunk;       ///< what one channel moves in a step, at most
   Basis basis = Basis::mechanism;
   double worst_residual = 0.0;  ///< of the fit behind the figures, relative
   Seconds launch;               ///< from the last rank's arrival to the first transfers
   Schedule schedule;
   // For each connection of the schedule:
   std::vector<Route> routes;
-  std::vector<Seconds> alpha;  ///< overhead of each transfer, during which the connection is busy
-  double work_per_byte = 1.0;  ///< what payload takes of a link's time: 1 / efficiency
+  std::vector<Seconds> alpha;    ///< overhead of each transfer, during which the connection is busy
+  std::vector<Seconds> latency;  ///< from the end of a transfer to its arrival; keeps nothing busy
+  /// No connection is faster: what its channels' thread blocks can copy.
+  BytesPerSecond channel_rate{std::numeric_limits<double>::infinity()};
+  double work_per_byte = 1.0;        ///< what payload takes of a link's time: 1 / efficiency
   double wire_bytes_per_byte = 1.0;  ///< payload with the protocol's flags
 };
 
-/// Throws InputError for an algorithm that is not registered or a protocol that has no figures.
-void check_choices(const CollectiveSettings& settings, const Cluster& cluster);
-
-/// `rings` are find_rings(cluster). What the settings leave open is chosen: ring, the protocol with
-/// the smallest estimate (docs/model.md §3), one channel a ring, the algorithm's own
-/// chunk. Throws
-/// InputError for an unknown algorithm or protocol, or a chunk so small that the schedule would not
-/// fit in memory.
-[[nodiscard]] LoweredCollective lower_all_reduce(Bytes bytes, const CollectiveSettings& settings,
-                                                 const Cluster& cluster,
-                                                 const std::vector<Ring>& rings);
+/// `rings` are find_rings(cluster); what the settings leave open is chosen (choice.hpp). Throws
+/// InputError for what cannot run here, or a chunk so small that the schedule would not fit in
+/// memory.
+[[nodiscard]] LoweredCollective lower(Operation operation, Bytes bytes,
+                                      const CollectiveSettings& settings, const Cluster& cluster,
+                                      const std::vector<Ring>& rings);
 
 /// How many connections pass each link.
 [[nodiscard]] std::vector<int> connections_per_link(const LoweredCollective& collective,

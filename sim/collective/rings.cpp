@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -23,8 +24,12 @@ struct Path {
 /// serves more than `shares` channels. Deterministic: lower GPUs and lanes first.
 class PathSearch {
  public:
-  PathSearch(const NodeGraph& graph, int gpus, int shares)
-      : graph_(graph), gpus_(gpus), shares_(shares), use_(graph.link_names.size(), 0) {}
+  PathSearch(const NodeGraph& graph, int gpus, int shares, bool detours)
+      : graph_(graph),
+        gpus_(gpus),
+        shares_(shares),
+        detours_(detours && !graph.detours.empty()),
+        use_(graph.link_names.size(), 0) {}
 
   /// Cycles through all GPUs; as many as were found, at most `wanted`.
   std::vector<Path> cycles(int wanted) {
@@ -109,8 +114,10 @@ class PathSearch {
   /// same two GPUs are alike, so one is enough.
   template <class Next>
   bool over_a_lane(int from, int to, Next next) {
-    for (const Lane& lane :
-         graph_.lanes[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)]) {
+    const auto a = static_cast<std::size_t>(from);
+    const auto b = static_cast<std::size_t>(to);
+    const bool over_another = detours_ && graph_.lanes[a][b].empty();
+    for (const Lane& lane : over_another ? graph_.detours[a][b] : graph_.lanes[a][b]) {
       if (std::any_of(lane.begin(), lane.end(),
                       [&](int link) { return use_[static_cast<std::size_t>(link)] >= shares_; }))
         continue;
@@ -127,6 +134,7 @@ class PathSearch {
   const NodeGraph& graph_;
   int gpus_;
   int shares_;
+  bool detours_;  ///< two GPUs that are not joined may be reached over a third
   bool closed_ = false;
   std::vector<std::vector<int>> ends_;
   std::vector<int> use_;
@@ -153,8 +161,8 @@ std::vector<int> links_out(const NodeGraph& graph, int gpus) {
 InputError no_ring(const Cluster& cluster, int gpus) {
   return InputError(
       cluster.origin(),
-      fmt::format("no ring joins {} GPUs of a node over its direct links (paths over PCIe are not "
-                  "modelled); use another number of GPUs per node",
+      fmt::format("no ring joins {} GPUs of a node over its links; use another number of GPUs per "
+                  "node",
                   gpus));
 }
 
@@ -163,10 +171,17 @@ std::vector<Ring> rings_in_one_node(const Cluster& cluster) {
   const int gpus = cluster.ranks();
   const std::vector<int> out = links_out(graph, gpus);
   const int most = std::min(most_channels, *std::min_element(out.begin(), out.end()));
+  // Best rings that share nothing, then such that lead over other GPUs, then one over shared links.
+  std::vector<Path> cycles;
+  for (const bool detours : {false, true})
+    if (cycles.empty()) cycles = PathSearch(graph, gpus, 1, detours).cycles(most);
+  for (int shares = 2; cycles.empty() && shares <= gpus; ++shares)
+    cycles = PathSearch(graph, gpus, shares, true).cycles(1);
   std::vector<Ring> rings;
-  for (const Path& cycle : PathSearch(graph, gpus, 1).cycles(most)) {
+  for (const Path& cycle : cycles) {
     Ring ring;
-    ring.ranks = cycle.gpus;
+    for (const int gpu : cycle.gpus)
+      ring.ranks.push_back(cluster.ranks_of(0)[static_cast<std::size_t>(gpu)]);
     for (const Lane& lane : cycle.lanes) ring.hops.push_back(cluster.inside_node(0, lane));
     rings.push_back(std::move(ring));
   }
@@ -174,59 +189,86 @@ std::vector<Ring> rings_in_one_node(const Cluster& cluster) {
   return rings;
 }
 
+/// The NICs that have a used GPU near them, or near which no GPU is said to be.
+std::vector<int> nics_in_use(const Nics& nics, int gpus) {
+  std::vector<int> used;
+  std::vector<int> all;
+  for (int nic = 0; nic < nics.count; ++nic) {
+    const std::vector<int>& near = nics.near_gpus[static_cast<std::size_t>(nic)];
+    all.push_back(nic);
+    if (near.empty() || std::any_of(near.begin(), near.end(), [&](int gpu) { return gpu < gpus; }))
+      used.push_back(nic);
+  }
+  return used.empty() ? all : used;
+}
+
 /// The used GPUs near each channel's NIC, at most `most` of them.
-std::vector<std::vector<int>> ends_of_channels(const Nics& nics, int gpus, int channels,
-                                               std::size_t most) {
+std::vector<std::vector<int>> ends_of_channels(const Nics& all, const std::vector<int>& nics,
+                                               int gpus, int channels, std::size_t most) {
   std::vector<std::vector<int>> ends(static_cast<std::size_t>(channels));
   for (std::size_t channel = 0; channel < ends.size(); ++channel)
-    for (const int gpu : nics.near_gpus[channel % static_cast<std::size_t>(nics.count)])
+    for (const int gpu : all.near_gpus[static_cast<std::size_t>(nics[channel % nics.size()])])
       if (gpu < gpus && ends[channel].size() < most) ends[channel].push_back(gpu);
   return ends;
 }
 
 /// One path for each channel through the GPUs of a node that has `gpus` of them in use.
-std::vector<Path> paths_through_node(const Cluster& cluster, int gpus, int channels) {
+std::vector<Path> paths_through_node(const Cluster& cluster, const std::vector<int>& nics, int gpus,
+                                     int channels) {
   const Platform& platform = cluster.platform();
   const std::vector<int> out = links_out(platform.node_graph, gpus);
   const int room = std::accumulate(out.begin(), out.end(), 0);  // for channels * (gpus - 1) hops
   // Best both ends near the NIC; else one; else wherever there is a way.
-  for (const std::size_t near_ends : {std::size_t{64}, std::size_t{1}, std::size_t{0}}) {
-    const auto ends = ends_of_channels(*platform.nics, gpus, channels, near_ends);
-    // Channels share links only where they must: the least number of channels on one link.
-    for (int shares = 1; shares <= channels; ++shares) {
-      if (channels * (gpus - 1) > shares * room) continue;
-      std::vector<Path> paths = PathSearch(platform.node_graph, gpus, shares).paths(ends);
-      if (static_cast<int>(paths.size()) == channels) return paths;
+  for (const bool detours : {false, true})
+    for (const std::size_t near_ends : {std::size_t{64}, std::size_t{1}, std::size_t{0}}) {
+      const auto ends = ends_of_channels(*platform.nics, nics, gpus, channels, near_ends);
+      // Channels share links only where they must: the least number of channels on one link. Over
+      // shared PCIe links a path meets itself.
+      const int most_shares = platform.over_pcie() ? channels * gpus : channels;
+      for (int shares = 1; shares <= most_shares; ++shares) {
+        if (channels * (gpus - 1) > shares * room) continue;
+        std::vector<Path> paths =
+            PathSearch(platform.node_graph, gpus, shares, detours).paths(ends);
+        if (static_cast<int>(paths.size()) == channels) return paths;
+      }
     }
-  }
   throw no_ring(cluster, gpus);
 }
 
 std::vector<Ring> rings_over_nodes(const Cluster& cluster) {
   const Platform& platform = cluster.platform();
+  int most_used = 0;
+  for (int node = 0; node < cluster.nodes(); ++node)
+    most_used = std::max(most_used, cluster.gpus_used(node));
+  const std::vector<int> nics = nics_in_use(*platform.nics, most_used);
   // Enough channels on each NIC for their NVLinks to fill it.
-  const bool one_gpu_each = platform.gpus_per_node == 1;
+  const bool one_gpu_each = most_used == 1;
   const double per_nic =
       one_gpu_each ? 1.0
                    : std::ceil(cluster.inter_node_bandwidth() / cluster.intra_node_bandwidth());
   const int channels =
-      static_cast<int>(std::min<double>(most_channels, platform.nics->count * per_nic));
+      static_cast<int>(std::min<double>(most_channels, static_cast<double>(nics.size()) * per_nic));
 
-  const std::vector<Path> full_node = paths_through_node(cluster, cluster.gpus_used(0), channels);
-  const int last = cluster.nodes() - 1;
-  const std::vector<Path> last_node =
-      cluster.gpus_used(last) == cluster.gpus_used(0)
-          ? full_node
-          : paths_through_node(cluster, cluster.gpus_used(last), channels);
+  std::map<int, std::vector<Path>> paths;  // by how many GPUs of a node are used
+  for (int node = 0; node < cluster.nodes(); ++node)
+    if (const int used = cluster.gpus_used(node); !paths.contains(used))
+      paths[used] = paths_through_node(cluster, nics, used, channels);
   std::vector<Ring> rings(static_cast<std::size_t>(channels));
   for (int channel = 0; channel < channels; ++channel) {
     Ring& ring = rings[static_cast<std::size_t>(channel)];
-    const int nic = channel % platform.nics->count;
+    const int nic = nics[static_cast<std::size_t>(channel) % nics.size()];
+    const auto path_through = [&](int node) -> const Path& {
+      return paths[cluster.gpus_used(node)][static_cast<std::size_t>(channel)];
+    };
     for (int node = 0; node < cluster.nodes(); ++node) {
-      const Path& path = (node == last ? last_node : full_node)[static_cast<std::size_t>(channel)];
-      for (const int gpu : path.gpus) ring.ranks.push_back(node * platform.gpus_per_node + gpu);
+      const int next = node + 1 == cluster.nodes() ? 0 : node + 1;
+      const std::vector<int>& ranks = cluster.ranks_of(node);
+      const Path& path = path_through(node);
+      for (const int gpu : path.gpus) ring.ranks.push_back(ranks[static_cast<std::size_t>(gpu)]);
       for (const Lane& lane : path.lanes) ring.hops.push_back(cluster.inside_node(node, lane));
-      ring.hops.push_back(cluster.between_nodes(node, node == last ? 0 : node + 1, nic, nic));
+      const int entry =
+          cluster.ranks_of(next)[static_cast<std::size_t>(path_through(next).gpus.front())];
+      ring.hops.push_back(cluster.between_nodes(ring.ranks.back(), entry, nic, nic));
     }
   }
   return rings;

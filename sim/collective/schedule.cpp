@@ -1,6 +1,7 @@
 #include "collective/schedule.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <utility>
@@ -10,24 +11,27 @@
 namespace stepcast {
 
 std::vector<Bytes> sent_bytes(const Schedule& schedule) {
-  std::vector<Bytes> sent(static_cast<std::size_t>(schedule.ranks));
+  std::vector<Bytes> sent(static_cast<std::size_t>(schedule.ends()));
   for (const Transfer& transfer : schedule.transfers) {
     const Connection& connection =
         schedule.connections[static_cast<std::size_t>(transfer.connection)];
     sent[static_cast<std::size_t>(connection.src)] += schedule.bytes_of(transfer);
   }
+  sent.resize(static_cast<std::size_t>(schedule.ranks));
   return sent;
 }
 
-ScheduleBuilder::ScheduleBuilder(int ranks, std::vector<Bytes> chunk_bytes) {
+ScheduleBuilder::ScheduleBuilder(int ranks, std::vector<Bytes> chunk_bytes, int switches) {
   schedule_.ranks = ranks;
+  schedule_.switches = switches;
   schedule_.chunk_bytes = std::move(chunk_bytes);
 }
 
 int ScheduleBuilder::add(const Connection& over, int first_chunk, int chunks, bool reduce,
                          const std::vector<int>& after) {
-  const auto [known, is_new] = connections_.try_emplace(
-      {over.src, over.dst, over.channel}, static_cast<int>(schedule_.connections.size()));
+  const auto [known, is_new] =
+      connections_.try_emplace({over.src, over.dst, over.channel, over.stage},
+                               static_cast<int>(schedule_.connections.size()));
   if (is_new) schedule_.connections.push_back(over);
   schedule_.dependencies_begin.push_back(static_cast<int>(schedule_.dependencies.size()));
   schedule_.dependencies.insert(schedule_.dependencies.end(), after.begin(), after.end());
@@ -48,8 +52,8 @@ Pieces::Pieces(const CollectiveSpec& spec, double blocks)
     : count(static_cast<int>(count_of(spec, blocks))),
       sizes(static_cast<std::size_t>(count), spec.largest_chunk),
       total_blocks(static_cast<int>(blocks) * spec.channels()) {
-  sizes.back() =
-      spec.bytes / (blocks * spec.channels()) - spec.largest_chunk * static_cast<double>(count - 1);
+  sizes.back() = spec.bytes / (blocks * spec.channels());
+  if (count > 1) sizes.back() -= spec.largest_chunk * static_cast<double>(count - 1);
 }
 
 std::vector<Bytes> Pieces::of_whole_buffer() const {
@@ -62,9 +66,9 @@ std::vector<Bytes> Pieces::of_whole_buffer() const {
 
 double halvings(double ranks) { return std::bit_width(static_cast<unsigned>(ranks) - 1U); }
 
-Registry<AllReduceAlgorithm>& all_reduce_algorithms() {
-  static Registry<AllReduceAlgorithm> registry;
-  return registry;
+Registry<CollectiveAlgorithm>& collective_algorithms(Operation operation) {
+  static std::array<Registry<CollectiveAlgorithm>, 4> registries;
+  return registries[static_cast<std::size_t>(operation)];
 }
 
 }  // namespace stepcast

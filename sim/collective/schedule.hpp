@@ -12,11 +12,13 @@
 namespace stepcast {
 
 /// A sender, a receiver and the channel that joins them. It serves its transfers one after the
-/// other, in the order of their index.
+/// other, in the order of their index. An end from Schedule::ranks on is a switch that reduces and
+/// multicasts.
 struct Connection {
   int src = 0;
   int dst = 0;
   int channel = 0;
+  int stage = 0;  ///< stages of one channel do not wait for each other
 };
 
 /// A run of pieces of the buffer on its way over one connection.
@@ -30,10 +32,12 @@ struct Transfer {
 /// Invariants: a transfer depends only on transfers of lower index, so the list is a topological
 /// order; the chunks of a schedule partition the buffer.
 ///
-/// What a transfer carries of a chunk: what one of its dependencies has brought to the sender to
-/// replace its copy; else the sender's own input plus what dependencies have brought to be added.
+/// What a transfer carries of a chunk: the sender's own input, changed by what its dependencies
+/// have brought to the sender, in the order of their index: added to it or in its place. A switch
+/// has no input.
 struct Schedule {
   int ranks = 0;
+  int switches = 0;
   std::vector<Connection> connections;
   std::vector<Transfer> transfers;
   /// What must have arrived at the sender, or left it, before transfer i may start:
@@ -42,6 +46,7 @@ struct Schedule {
   std::vector<int> dependencies_begin;
   std::vector<Bytes> chunk_bytes;  ///< size of each piece: a fluid amount, S/n need not be whole
 
+  [[nodiscard]] int ends() const { return ranks + switches; }
   [[nodiscard]] std::span<const int> dependencies_of(std::size_t transfer) const {
     const auto begin = static_cast<std::size_t>(dependencies_begin[transfer]);
     const auto end = static_cast<std::size_t>(dependencies_begin[transfer + 1]);
@@ -55,13 +60,13 @@ struct Schedule {
   }
 };
 
-/// Bytes that each rank sends.
+/// Bytes that each rank sends; what a switch sends is not a rank's.
 [[nodiscard]] std::vector<Bytes> sent_bytes(const Schedule& schedule);
 
 /// Puts a schedule together transfer by transfer.
 class ScheduleBuilder {
  public:
-  ScheduleBuilder(int ranks, std::vector<Bytes> chunk_bytes);
+  ScheduleBuilder(int ranks, std::vector<Bytes> chunk_bytes, int switches = 0);
 
   /// Appends a transfer that may start when all of `after` have arrived, and returns its index.
   int add(const Connection& over, int first_chunk, int chunks, bool reduce,
@@ -70,7 +75,7 @@ class ScheduleBuilder {
 
  private:
   Schedule schedule_;
-  std::map<std::tuple<int, int, int>, int> connections_;  // (src, dst, channel)
+  std::map<std::tuple<int, int, int, int>, int> connections_;  // (src, dst, channel, stage)
 };
 
 }  // namespace stepcast

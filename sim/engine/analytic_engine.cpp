@@ -14,14 +14,14 @@ namespace {
 /// Start and end of each transfer on the wire, from the start of the collective.
 struct Evaluation {
   std::vector<Interval> on_wire;
-  std::vector<Seconds> done;  ///< by rank: its last transfer, in or out
+  std::vector<Seconds> done;  ///< by rank: its last transfer has left or arrived
 };
 
 Evaluation evaluate(const LoweredCollective& collective, const std::vector<BytesPerSecond>& rates) {
   const Schedule& schedule = collective.schedule;
   Evaluation evaluation;
   evaluation.on_wire.resize(schedule.transfers.size());
-  evaluation.done.resize(static_cast<std::size_t>(schedule.ranks), collective.launch);
+  evaluation.done.resize(static_cast<std::size_t>(schedule.ends()), collective.launch);
   std::vector<Seconds> free(schedule.connections.size(), collective.launch);
   for (std::size_t i = 0; i < schedule.transfers.size(); ++i) {
     const Transfer& transfer = schedule.transfers[i];
@@ -32,18 +32,24 @@ Evaluation evaluate(const LoweredCollective& collective, const std::vector<Bytes
         throw SimulationError(fmt::format(
             "deadlock: transfer {} of the {} schedule waits for transfer {}, which comes later", i,
             collective.algorithm, before));
-      start = std::max(start, evaluation.on_wire[static_cast<std::size_t>(before)].end);
+      const auto index = static_cast<std::size_t>(before);
+      start = std::max(
+          start,
+          evaluation.on_wire[index].end +
+              collective.latency[static_cast<std::size_t>(schedule.transfers[index].connection)]);
     }
     const Seconds wire_begin = start + collective.alpha[connection];
     const Seconds end =
         wire_begin + schedule.bytes_of(transfer) * collective.work_per_byte / rates[connection];
     evaluation.on_wire[i] = {wire_begin, end};
     free[connection] = end;
-    for (const int rank :
-         {schedule.connections[connection].src, schedule.connections[connection].dst})
-      evaluation.done[static_cast<std::size_t>(rank)] =
-          std::max(evaluation.done[static_cast<std::size_t>(rank)], end);
+    const Connection& ends = schedule.connections[connection];
+    Seconds& sent = evaluation.done[static_cast<std::size_t>(ends.src)];
+    sent = std::max(sent, end);
+    Seconds& arrived = evaluation.done[static_cast<std::size_t>(ends.dst)];
+    arrived = std::max(arrived, end + collective.latency[connection]);
   }
+  evaluation.done.resize(static_cast<std::size_t>(schedule.ranks));
   return evaluation;
 }
 
@@ -81,6 +87,7 @@ void check_fairness(const LoweredCollective& collective, const Evaluation& evalu
   // For each connection, the link that shall be the full one; only a shared one needs a proof.
   std::vector<bool> to_prove(bandwidths.size(), false);
   for (std::size_t connection = 0; connection < collective.routes.size(); ++connection) {
+    if (rates[connection] == collective.channel_rate) continue;  // as good as a link of its own
     const std::vector<int>& links = collective.routes[connection].links;
     const auto full = [&](int link) { return share(link) == rates[connection]; };
     const auto full_and_own = [&](int link) {

@@ -5,16 +5,18 @@
 namespace stepcast {
 
 Job make_job(Program program, const CollectiveSettings& settings, const Cluster& cluster) {
-  check_choices(settings, cluster);
+  check_names(Operation::all_reduce, settings, cluster);
   Job job{cluster, std::move(program), {}, {}};
   if (job.program.collectives.empty()) return job;
   const std::vector<Ring> rings = find_rings(cluster);
-  std::map<std::int64_t, std::size_t> known;  // by size
+  std::map<std::pair<Operation, std::int64_t>, std::size_t> known;  // by size
   for (const Collective& collective : job.program.collectives) {
-    const auto [entry, is_new] = known.try_emplace(collective.bytes, job.lowered.size());
+    const auto [entry, is_new] =
+        known.try_emplace({collective.operation, collective.bytes}, job.lowered.size());
     if (is_new)
-      job.lowered.push_back(
-          lower_all_reduce(Bytes{static_cast<double>(collective.bytes)}, settings, cluster, rings));
+      job.lowered.push_back(lower(collective.operation,
+                                  Bytes{static_cast<double>(collective.bytes)}, settings, cluster,
+                                  rings));
     job.lowered_of.push_back(entry->second);
   }
   return job;

@@ -38,8 +38,8 @@ class Network {
   void seal();
 
   [[nodiscard]] Seconds now() const;
-  /// After `latency` the flow starts; the links must stay valid until it is done.
-  void start_flow(std::span<const int> links, Bytes bytes, Seconds latency, std::uint64_t tag);
+  /// After `delay` the flow starts; the links must stay valid until it is done.
+  void start_flow(std::span<const int> links, Bytes bytes, Seconds delay, std::uint64_t tag);
   void at(Seconds delay, std::uint64_t tag);
 
   /// Returns when nothing is left to happen, also if somebody still waits for something.

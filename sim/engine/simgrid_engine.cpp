@@ -1,6 +1,7 @@
 // Drives a job on the Network: compute streams are chains of timers, transfers start when their
 // dependencies have arrived and their connection is free. Nothing is created before it can start.
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -12,8 +13,9 @@
 namespace stepcast {
 namespace {
 
-constexpr std::uint64_t launch_tag = std::uint64_t{1}
-                                     << 63;  // any other timer is a rank's compute task
+// What a timer is for; with neither bit it ends a rank's compute task.
+constexpr std::uint64_t launch_tag = std::uint64_t{1} << 63;
+constexpr std::uint64_t arrival_tag = std::uint64_t{1} << 62;  // of a rank's last transfer
 
 /// Lists of numbers by key, one after the other in one vector.
 struct Groups {
@@ -42,8 +44,12 @@ Groups group(std::size_t keys, Each each) {
 /// The transfers of one collective while they run.
 class RunningCollective {
  public:
-  RunningCollective(const LoweredCollective& collective, Network& network)
-      : collective_(collective), schedule_(collective.schedule), network_(network) {
+  RunningCollective(const LoweredCollective& collective, const std::vector<Route>& routes,
+                    Network& network)
+      : collective_(collective),
+        routes_(routes),
+        schedule_(collective.schedule),
+        network_(network) {
     const std::size_t count = schedule_.transfers.size();
     dependents_ = group(count, [&](auto add) {
       for (std::size_t i = 0; i < count; ++i)
@@ -56,12 +62,14 @@ class RunningCollective {
     });
     for (std::size_t i = 0; i < count; ++i)
       missing_.push_back(static_cast<int>(schedule_.dependencies_of(i).size()));
+    arrived_.assign(count, Seconds{0.0});
     served_.assign(schedule_.connections.size(), 0);
     busy_.assign(schedule_.connections.size(), false);
-    pending_of_rank_.assign(static_cast<std::size_t>(schedule_.ranks), 0);
+    pending_of_end_.assign(static_cast<std::size_t>(schedule_.ends()), 0);
+    end_done_.assign(pending_of_end_.size(), Seconds{0.0});
     for (const Transfer& transfer : schedule_.transfers) {
-      ++pending_of_rank_[static_cast<std::size_t>(connection_of(transfer).src)];
-      ++pending_of_rank_[static_cast<std::size_t>(connection_of(transfer).dst)];
+      ++pending_of_end_[static_cast<std::size_t>(connection_of(transfer).src)];
+      ++pending_of_end_[static_cast<std::size_t>(connection_of(transfer).dst)];
     }
   }
 
@@ -70,24 +78,36 @@ class RunningCollective {
       serve(connection);
   }
 
-  [[nodiscard]] bool involves(std::size_t rank) const { return pending_of_rank_[rank] > 0; }
+  [[nodiscard]] bool involves(std::size_t rank) const { return pending_of_end_[rank] > 0; }
 
-  /// Returns the ranks that have no transfer left now.
-  std::vector<std::size_t> transfer_done(std::size_t transfer) {
+  /// A rank that has no transfer left, and when it has its last one.
+  struct Idle {
+    std::size_t rank;
+    Seconds since;
+  };
+
+  std::vector<Idle> transfer_done(std::size_t transfer) {
     ++done_;
     const auto connection = static_cast<std::size_t>(schedule_.transfers[transfer].connection);
     busy_[connection] = false;
     ++served_[connection];
     serve(connection);
-    for (const int dependent : dependents_.of(transfer))
-      if (--missing_[static_cast<std::size_t>(dependent)] == 0)
-        serve(static_cast<std::size_t>(
-            schedule_.transfers[static_cast<std::size_t>(dependent)].connection));
-    std::vector<std::size_t> idle;
+    const Seconds sent = network_.now();
+    const Seconds arrived = sent + collective_.latency[connection];
+    for (const int index : dependents_.of(transfer)) {
+      const auto dependent = static_cast<std::size_t>(index);
+      arrived_[dependent] = std::max(arrived_[dependent], arrived);
+      if (--missing_[dependent] == 0)
+        serve(static_cast<std::size_t>(schedule_.transfers[dependent].connection));
+    }
+    std::vector<Idle> idle;
     const Connection ends = schedule_.connections[connection];
-    for (const int rank : {ends.src, ends.dst})
-      if (--pending_of_rank_[static_cast<std::size_t>(rank)] == 0)
-        idle.push_back(static_cast<std::size_t>(rank));
+    for (const auto& [end, time] : {std::pair{ends.src, sent}, std::pair{ends.dst, arrived}}) {
+      const auto index = static_cast<std::size_t>(end);
+      end_done_[index] = std::max(end_done_[index], time);
+      if (--pending_of_end_[index] == 0 && end < schedule_.ranks)
+        idle.push_back({index, end_done_[index]});
+    }
     return idle;
   }
 
@@ -121,21 +141,25 @@ class RunningCollective {
     const auto transfer = static_cast<std::size_t>(queue[place]);
     if (missing_[transfer] > 0) return;
     busy_[connection] = true;
+    const Seconds until_arrival = std::max(Seconds{0.0}, arrived_[transfer] - network_.now());
     network_.start_flow(
-        collective_.routes[connection].links,
+        routes_[connection].links,
         schedule_.bytes_of(schedule_.transfers[transfer]) * collective_.work_per_byte,
-        collective_.alpha[connection], transfer);
+        until_arrival + collective_.alpha[connection], transfer);
   }
 
   const LoweredCollective& collective_;
+  const std::vector<Route>& routes_;
   const Schedule& schedule_;
   Network& network_;
-  Groups dependents_;         ///< by transfer
-  Groups queues_;             ///< transfers by connection, in the order of service
-  std::vector<int> missing_;  ///< dependencies still to arrive, by transfer
-  std::vector<int> served_;   ///< by connection
-  std::vector<bool> busy_;    ///< by connection
-  std::vector<int> pending_of_rank_;
+  Groups dependents_;             ///< by transfer
+  Groups queues_;                 ///< transfers by connection, in the order of service
+  std::vector<int> missing_;      ///< dependencies still to be sent, by transfer
+  std::vector<Seconds> arrived_;  ///< the last of those that were, by transfer
+  std::vector<int> served_;       ///< by connection
+  std::vector<bool> busy_;        ///< by connection
+  std::vector<int> pending_of_end_;
+  std::vector<Seconds> end_done_;
   std::size_t done_ = 0;
 };
 
@@ -147,6 +171,8 @@ class Execution final : public Sink {
         places_(ranks_),
         done_(job.program.collectives.size()) {
     for (const BytesPerSecond bandwidth : job.cluster.bandwidths()) network_.add_link(bandwidth);
+    for (const LoweredCollective& lowered : job.lowered)
+      routes_.push_back(with_channel_links(lowered));
     network_.seal();
     timeline_.ranks = job.cluster.ranks();
     for (const Segment& segment : job.program.segments) {
@@ -184,13 +210,24 @@ class Execution final : public Sink {
       finish(idle);
       return;
     }
-    const auto rank = static_cast<std::size_t>(tag);
+    const auto rank = static_cast<std::size_t>(tag & ~arrival_tag);
+    if ((tag & arrival_tag) != 0) {
+      finish({rank});
+      return;
+    }
     end_task(rank);
     advance(rank);
   }
 
   void flow_done(std::uint64_t tag) override {
-    finish(running_->transfer_done(static_cast<std::size_t>(tag)));
+    std::vector<std::size_t> done;
+    for (const auto& [rank, since] : running_->transfer_done(static_cast<std::size_t>(tag))) {
+      if (since > network_.now())
+        network_.at(since - network_.now(), rank | arrival_tag);
+      else
+        done.push_back(rank);
+    }
+    finish(done);
   }
 
  private:
@@ -250,7 +287,8 @@ class Execution final : public Sink {
     ranks_left_ = ranks_;
     timeline_.collectives[current_].start = network_.now();
     const LoweredCollective& collective = job_.collective(current_);
-    running_ = std::make_unique<RunningCollective>(collective, network_);
+    running_ = std::make_unique<RunningCollective>(collective, routes_[job_.lowered_of[current_]],
+                                                   network_);
     network_.at(collective.launch, launch_tag);
   }
 
@@ -272,6 +310,14 @@ class Execution final : public Sink {
       end_task(rank);
       advance(rank);
     }
+  }
+
+  /// A connection that its channel limits gets a link of its own at that rate.
+  [[nodiscard]] std::vector<Route> with_channel_links(const LoweredCollective& lowered) {
+    std::vector<Route> routes = lowered.routes;
+    if (std::isfinite(lowered.channel_rate.value()))
+      for (Route& route : routes) route.links.push_back(network_.add_link(lowered.channel_rate));
+    return routes;
   }
 
   /// Moves what comes after a repeated segment behind its last pass.
@@ -322,6 +368,7 @@ class Execution final : public Sink {
   const Job& job_;
   std::size_t ranks_;
   Network network_;
+  std::vector<std::vector<Route>> routes_;  ///< [lowered collective][connection]
   Timeline timeline_;
   std::vector<std::size_t> first_task_;   ///< of each segment
   std::vector<Place> places_;             ///< by rank

@@ -146,14 +146,14 @@ void Network::seal() {
 
 Seconds Network::now() const { return Seconds{sg4::Engine::get_clock()}; }
 
-void Network::start_flow(std::span<const int> links, Bytes bytes, Seconds latency,
+void Network::start_flow(std::span<const int> links, Bytes bytes, Seconds delay,
                          std::uint64_t tag) {
   Impl::Flow* flow = impl_->new_flow();
   flow->tag = tag;
   flow->links = links;
   flow->bytes = bytes;
-  if (latency > Seconds{0.0})
-    simgrid::kernel::timer::Timer::set((now() + latency).value(),
+  if (delay > Seconds{0.0})
+    simgrid::kernel::timer::Timer::set((now() + delay).value(),
                                        [impl = impl_.get(), flow] { impl->start(flow); });
   else
     impl_->start(flow);

@@ -34,13 +34,17 @@ double read_share(const JsonView& json) {
 
 ProtocolFigures read_protocol(const JsonView& json) {
   json.allow_only({"name", "efficiency", "launch_s", "alpha_intra_node_s", "alpha_inter_node_s",
-                   "range", "residuals"});
+                   "latency_intra_node_s", "latency_inter_node_s", "range", "residuals"});
   ProtocolFigures protocol;
   protocol.name = json.at("name").word({"LL", "LL128", "Simple"});
   protocol.efficiency = read_fitted(json.at("efficiency"), 1e-3, 1.0);
   protocol.launch = Seconds{read_fitted(json.at("launch_s"), 0.0, 1.0)};
   protocol.alpha_intra_node = Seconds{read_fitted(json.at("alpha_intra_node_s"), 0.0, 1.0)};
   protocol.alpha_inter_node = Seconds{read_fitted(json.at("alpha_inter_node_s"), 0.0, 1.0)};
+  if (const auto latency = json.find("latency_intra_node_s"))
+    protocol.latency_intra_node = Seconds{read_fitted(*latency, 0.0, 1.0)};
+  if (const auto latency = json.find("latency_inter_node_s"))
+    protocol.latency_inter_node = Seconds{read_fitted(*latency, 0.0, 1.0)};
   const JsonView range = json.at("range");
   range.allow_only({"bytes", "ranks", "nodes"});
   protocol.bytes = read_range(range.at("bytes"), largest_bytes);
@@ -77,7 +81,9 @@ Calibration read_calibration(const JsonView& json) {
   for (const char* key : {"date", "command"})
     if (const auto text = json.find(key)) static_cast<void>(text->string());
   if (const auto versions = json.find("versions"))
-    for (const auto& [library, version] : versions->members()) static_cast<void>(version.string());
+    for (const auto& [library, version] : versions->members())
+      if (const std::string text = version.string(); library == "nccl")
+        calibration.nccl_version = text;
 
   const JsonView links = json.at("links");
   links.allow_only({"intra_node_Bps", "inter_node_Bps"});

@@ -24,15 +24,23 @@ struct ProtocolFigures {
   std::string name;         ///< LL, LL128 or Simple
   double efficiency = 1.0;  ///< share of a link's rate that payload gets
   Seconds launch;           ///< from the arrival of the last rank to the first transfer
+  bool measured = true;     ///< else NCCL's own constants
   Seconds alpha_intra_node;
   Seconds alpha_inter_node;
-  Range bytes, ranks, nodes;    ///< what it was fitted on
+  Seconds latency_intra_node;
+  Seconds latency_inter_node;
+  Range bytes, ranks, nodes;  ///< what it was fitted on
+  [[nodiscard]] bool holds(Bytes size, int world, int machines) const {
+    return bytes.holds(static_cast<std::int64_t>(size.value())) && ranks.holds(world) &&
+           nodes.holds(machines);
+  }
   double worst_residual = 0.0;  ///< largest |predicted / measured - 1| of the fit
 };
 
 struct Calibration {
   std::string name;
   std::string source;
+  std::string nccl_version;  ///< empty when it is not known
   std::string platform;  ///< name of the platform it was measured on; on another it extrapolates
   /// Measured rate / the platform's rate of one link or NIC. It scales whatever platform is asked
   /// about, so that "what if the NICs were slower" has an answer.

@@ -1,6 +1,7 @@
 #include "input/platform.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -15,14 +16,27 @@ constexpr double longest_alpha_s = 1.0;
 
 LinkFigures read_figures(const JsonView& json) {
   if (const auto source = json.find("source")) static_cast<void>(source->string());
-  return {.bandwidth = BytesPerSecond{json.at("bandwidth_Bps").number(slowest_Bps, fastest_Bps)},
-          .alpha = Seconds{json.at("alpha_s").number(0.0, longest_alpha_s)}};
+  LinkFigures figures;
+  figures.bandwidth = BytesPerSecond{json.at("bandwidth_Bps").number(slowest_Bps, fastest_Bps)};
+  figures.alpha = Seconds{json.at("alpha_s").number(0.0, longest_alpha_s)};
+  if (const auto latency = json.find("latency_s"))
+    figures.latency = Seconds{latency->number(0.0, longest_alpha_s)};
+  return figures;
+}
+
+Cpu read_cpu(const JsonView& json) {
+  const std::string name = json.word({"intel", "amd", "arm"});
+  if (name == "amd") return Cpu::amd;
+  return name == "arm" ? Cpu::arm : Cpu::intel;
 }
 
 Gpu read_gpu(const JsonView& json) {
-  json.allow_only({"name", "memory_bytes", "memory_bandwidth_Bps", "kernel_floor_s", "source"});
+  json.allow_only({"name", "compute_capability", "memory_bytes", "memory_bandwidth_Bps",
+                   "kernel_floor_s", "source"});
   Gpu gpu;
   gpu.name = json.at("name").string();
+  if (const auto capability = json.find("compute_capability"))
+    gpu.compute_capability = static_cast<int>(std::lround(10.0 * capability->number(3.0, 20.0)));
   if (const auto bytes = json.find("memory_bytes"))
     gpu.memory_bytes = bytes->integer(1, std::int64_t{1} << 50);
   if (const auto rate = json.find("memory_bandwidth_Bps"))
@@ -34,7 +48,7 @@ Gpu read_gpu(const JsonView& json) {
 }
 
 Nics read_nics(const JsonView& json, int gpus) {
-  json.allow_only({"count", "bandwidth_Bps", "alpha_s", "near_gpus", "source"});
+  json.allow_only({"count", "bandwidth_Bps", "alpha_s", "latency_s", "near_gpus", "source"});
   Nics nics;
   nics.count = static_cast<int>(json.at("count").integer(1, 256));
   nics.figures = read_figures(json);
@@ -51,6 +65,40 @@ Nics read_nics(const JsonView& json, int gpus) {
     nics.near_gpus.resize(static_cast<std::size_t>(nics.count));
   }
   return nics;
+}
+
+FabricLevel read_level(const JsonView& json, int nodes) {
+  FabricLevel level;
+  level.nodes_per_group = static_cast<int>(json.at("nodes_per_group").integer(1, nodes));
+  level.oversubscription = json.at("oversubscription").number(1.0, 1e6);
+  return level;
+}
+
+Fabric read_fabric(const JsonView& json, int nodes) {
+  Fabric fabric;
+  const std::string kind = json.at("kind").word({"switch", "fat_tree", "rail"});
+  if (const auto source = json.find("source")) static_cast<void>(source->string());
+  if (kind == "switch") {
+    json.allow_only({"kind", "source"});
+  } else if (kind == "rail") {
+    json.allow_only({"kind", "nodes_per_group", "oversubscription", "source"});
+    fabric.rails = true;
+    fabric.levels.push_back(read_level(json, nodes));
+  } else {
+    json.allow_only({"kind", "levels", "source"});
+    for (const JsonView& entry : json.at("levels").elements()) {
+      entry.allow_only({"nodes_per_group", "oversubscription"});
+      const FabricLevel level = read_level(entry, nodes);
+      if (!fabric.levels.empty() &&
+          level.nodes_per_group % fabric.levels.back().nodes_per_group != 0)
+        entry.at("nodes_per_group")
+            .fail(fmt::format("must be a multiple of the level below, {}, got {}",
+                              fabric.levels.back().nodes_per_group, level.nodes_per_group));
+      fabric.levels.push_back(level);
+    }
+    if (fabric.levels.empty()) json.at("levels").fail("must hold at least one level");
+  }
+  return fabric;
 }
 
 }  // namespace
@@ -70,13 +118,15 @@ Platform read_platform(const JsonView& json) {
   platform.nodes = static_cast<int>(json.at("nodes").integer(1, 1 << 20));
 
   const JsonView node = json.at("node");
-  node.allow_only({"gpus", "interconnect", "nics"});
+  node.allow_only({"gpus", "cpu", "interconnect", "nics"});
+  if (const auto cpu = node.find("cpu")) platform.cpu = read_cpu(*cpu);
   platform.gpus_per_node = static_cast<int>(node.at("gpus").integer(1, 1024));
   if (platform.gpus_per_node > 1) {
     const JsonView interconnect = node.at("interconnect");
-    const std::string kind = interconnect.at("kind").word(topologies().names());
+    platform.interconnect = interconnect.at("kind").word(topologies().names());
     platform.intra_node = read_figures(interconnect);
-    platform.node_graph = (*topologies().find(kind))(interconnect, platform.gpus_per_node);
+    platform.node_graph =
+        (*topologies().find(platform.interconnect))(interconnect, platform.gpus_per_node);
   } else if (const auto interconnect = node.find("interconnect")) {
     interconnect->fail("a node with one GPU has nothing to join");
   } else {
@@ -85,13 +135,8 @@ Platform read_platform(const JsonView& json) {
   if (platform.nodes > 1 || node.find("nics"))
     platform.nics = read_nics(node.at("nics"), platform.gpus_per_node);
 
-  if (platform.nodes > 1 || json.find("fabric")) {
-    const JsonView fabric = json.at("fabric");
-    fabric.allow_only({"kind", "source"});
-    if (const auto source = fabric.find("source")) static_cast<void>(source->string());
-    // One non-blocking switch: only the NICs can be a bottleneck, so it adds no link of its own.
-    static_cast<void>(fabric.at("kind").word({"switch"}));
-  }
+  if (platform.nodes > 1 || json.find("fabric"))
+    platform.fabric = read_fabric(json.at("fabric"), platform.nodes);
   return platform;
 }
 

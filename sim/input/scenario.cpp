@@ -65,28 +65,24 @@ TrainingSettings read_training(const std::optional<JsonView>& json) {
   return training;
 }
 
-CollectiveSettings read_collective(const std::optional<JsonView>& json) {
-  CollectiveSettings collective;
-  if (!json) return collective;
-  json->allow_only({"algorithm", "protocol", "channels", "chunk_bytes"});
-  const auto choose = [&](const char* key, auto& choice, auto read) {
-    const auto value = json->find(key);
-    if (!value) return;
-    choice.origin = value->where();
-    if (!value->is_auto()) choice.value = read(*value);
-  };
-  const auto word = [](const JsonView& value) { return value.string(); };
-  choose("algorithm", collective.algorithm, word);
-  choose("protocol", collective.protocol, word);
-  choose("channels", collective.channels,
-         [](const JsonView& value) { return static_cast<int>(value.integer(1, most_channels)); });
-  choose("chunk_bytes", collective.chunk_bytes, [](const JsonView& value) {
-    return value.dump() == "\"max\"" ? infinite_chunk : value.integer(1, largest_bytes);
-  });
-  return collective;
-}
-
 }  // namespace
+
+Placement read_placement(const JsonView& cluster) {
+  constexpr int most_gpus = 1024;  // of a node
+  Placement placement;
+  if (const auto value = cluster.find("gpus_per_node"); value && !value->is_auto()) {
+    placement.origin = value->where();
+    if (value->is_array() && value->elements().empty()) value->fail("must list at least one node");
+    if (value->is_array())
+      for (const JsonView& count : value->elements())
+        placement.gpus_of_nodes.push_back(static_cast<int>(count.integer(1, most_gpus)));
+    else
+      placement.gpus_per_node = static_cast<int>(value->integer(1, most_gpus));
+  }
+  if (const auto value = cluster.find("placement"))
+    placement.scattered = value->word({"packed", "scattered"}) == "scattered";
+  return placement;
+}
 
 Scenario read_scenario(const JsonView& json) {
   json.expect_format("stepcast.scenario/1");
@@ -99,10 +95,12 @@ Scenario read_scenario(const JsonView& json) {
   if (const auto calibration = json.find("calibration"); calibration && !calibration->is_null())
     scenario.calibration = calibration->string();
   scenario.training = read_training(json.find("training"));
-  scenario.collective = read_collective(json.find("collective"));
+  if (const auto collective = json.find("collective"))
+    scenario.collective = read_collective_settings(*collective);
   const JsonView cluster = json.at("cluster");
-  cluster.allow_only({"gpus"});
+  cluster.allow_only({"gpus", "gpus_per_node", "placement"});
   scenario.gpus = static_cast<int>(cluster.at("gpus").integer(1, 1 << 20));
+  scenario.placement = read_placement(cluster);
   scenario.gpus_origin = cluster.at("gpus").where();
   return scenario;
 }

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/json_view.hpp"
+#include "input/collective_settings.hpp"
 
 namespace stepcast {
 
@@ -32,22 +34,16 @@ struct TrainingSettings {
   std::optional<std::int64_t> reference_global_batch;  ///< empty: one GPU's micro-batch
 };
 
-/// A choice that is checked later, with the place that errors about it name.
-template <class T>
-struct Choice {
-  std::optional<T> value;  ///< empty: stepcast chooses ("auto")
-  std::string origin;
+/// Which GPUs of which nodes the ranks are on.
+struct Placement {
+  /// How many of each node are used: one number for all, or a list by node. Empty: all.
+  std::optional<int> gpus_per_node;
+  std::vector<int> gpus_of_nodes;
+  bool scattered =
+      false;           ///< ranks are dealt to the nodes in turn; else consecutive ones share one
+  std::string origin;  ///< what errors about the numbers of GPUs name
 };
-
-struct CollectiveSettings {
-  Choice<std::string> algorithm;
-  Choice<std::string> protocol;
-  Choice<int> channels;
-  Choice<std::int64_t> chunk_bytes;  ///< infinite_chunk for "max"
-};
-constexpr int most_channels = 64;  ///< NCCL's own limit (MAXCHANNELS since 2.25)
-/// "max": a block is never cut.
-constexpr std::int64_t infinite_chunk = std::int64_t{1} << 62;
+[[nodiscard]] Placement read_placement(const JsonView& cluster);
 
 struct Scenario {
   std::string question;
@@ -57,6 +53,7 @@ struct Scenario {
   TrainingSettings training;
   CollectiveSettings collective;
   int gpus = 1;
+  Placement placement;
   std::string gpus_origin;  ///< what errors about the number of GPUs name
 };
 

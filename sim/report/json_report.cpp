@@ -66,6 +66,11 @@ Json memory_json(const MemoryResult& memory) {
           {"fits", or_null(memory.fits())}};
 }
 
+Json gpus_per_node_json(const Placement& placement) {
+  return placement.gpus_of_nodes.empty() ? or_auto(placement.gpus_per_node)
+                                         : Json(placement.gpus_of_nodes);
+}
+
 /// Every key with the value that is used, defaults filled in.
 Json resolved_scenario(const Study& study) {
   const Scenario scenario = read_scenario(study.scenario.document.root());
@@ -73,25 +78,44 @@ Json resolved_scenario(const Study& study) {
   const CollectiveSettings& collective = scenario.collective;
   Json chunk = or_auto(collective.chunk_bytes.value);
   if (collective.chunk_bytes.value == infinite_chunk) chunk = "max";
-  Json json = {{"format", "stepcast.scenario/1"},
-               {"question", scenario.question},
-               {"model", scenario.model},
-               {"platform", scenario.platform},
-               {"calibration", or_null(scenario.calibration)},
-               {"training",
-                {{"micro_batch", or_auto(training.micro_batch)},
-                 {"accumulation_steps", training.accumulation_steps},
-                 {"sync", to_string(training.sync)},
-                 {"accumulation", to_string(training.accumulation)},
-                 {"bucket_cap_bytes", training.bucket_cap_bytes},
-                 {"first_bucket_bytes", training.first_bucket_bytes},
-                 {"reference_global_batch", or_auto(training.reference_global_batch)}}},
-               {"collective",
-                {{"algorithm", or_auto(collective.algorithm.value)},
-                 {"protocol", or_auto(collective.protocol.value)},
-                 {"channels", or_auto(collective.channels.value)},
-                 {"chunk_bytes", chunk}}},
-               {"cluster", {{"gpus", scenario.gpus}}}};
+  Json json = {
+      {"format", "stepcast.scenario/1"},
+      {"question", scenario.question},
+      {"model", scenario.model},
+      {"platform", scenario.platform},
+      {"calibration", or_null(scenario.calibration)},
+      {"training",
+       {{"micro_batch", or_auto(training.micro_batch)},
+        {"accumulation_steps", training.accumulation_steps},
+        {"sync", to_string(training.sync)},
+        {"accumulation", to_string(training.accumulation)},
+        {"bucket_cap_bytes", training.bucket_cap_bytes},
+        {"first_bucket_bytes", training.first_bucket_bytes},
+        {"reference_global_batch", or_auto(training.reference_global_batch)}}},
+      {"collective",
+       {{"algorithm", or_auto(collective.algorithm.value)},
+        {"protocol", or_auto(collective.protocol.value)},
+        {"channels", or_auto(collective.channels.value)},
+        {"chunk_bytes", chunk},
+        {"chunking", collective.chunking.value ? to_string(*collective.chunking.value) : "auto"},
+        {"nccl_version", or_auto(collective.nccl_version.value)},
+        {"min_channels", collective.min_channels},
+        {"max_channels", collective.max_channels},
+        {"nvls", collective.nvls},
+        {"intra_node_algorithm", or_auto(collective.intra_node_algorithm.value)},
+        {"inter_node_algorithm", or_auto(collective.inter_node_algorithm.value)}}},
+      {"cluster",
+       {{"gpus", scenario.gpus},
+        {"gpus_per_node", gpus_per_node_json(scenario.placement)},
+        {"placement", scenario.placement.scattered ? "scattered" : "packed"}}}};
+  // A list narrows the tuner's choice and has no other name.
+  const auto keep_list = [&](const char* name, const char* key, const auto& written) {
+    if (!written) return;
+    json["collective"].erase(key);
+    json["collective"][name] = *written;
+  };
+  keep_list("NCCL_ALGO", "algorithm", collective.nccl_algo);
+  keep_list("NCCL_PROTO", "protocol", collective.nccl_proto);
   if (!study.vary.empty()) {
     json["vary"] = Json::object();
     for (const auto& [key, values] : study.vary) {
@@ -181,18 +205,27 @@ std::string result_json(const Study& study, const std::vector<std::string>& poin
 }
 
 std::string collective_row_json(const CollectiveRow& row) {
-  return Json({{"bytes", row.bytes},
-               {"ranks", row.ranks},
-               {"algorithm", row.algorithm},
-               {"protocol", row.protocol},
-               {"channels", row.channels},
-               {"chunk_bytes", row.chunk_bytes},
-               {"time_s", row.time_s},
-               {"algbw_Bps", row.algbw_Bps},
-               {"busbw_Bps", row.busbw_Bps},
-               {"sent_bytes_per_rank", row.sent_bytes_per_rank},
-               {"basis", row.basis}})
-      .dump();
+  Json json({{"bytes", row.bytes},
+             {"ranks", row.ranks},
+             {"algorithm", row.algorithm},
+             {"protocol", row.protocol},
+             {"channels", row.channels},
+             {"chunk_bytes", row.chunk_bytes},
+             {"time_s", row.time_s},
+             {"algbw_Bps", row.algbw_Bps},
+             {"busbw_Bps", row.busbw_Bps},
+             {"sent_bytes_per_rank", row.sent_bytes_per_rank},
+             {"basis", row.basis}});
+  if (!row.chooser.empty()) {
+    json["chosen_by"] = row.chooser;
+    for (const ConsideredChoice& one : row.considered)
+      json["considered"].push_back(
+          {{"algorithm", one.algorithm},
+           {"protocol", one.protocol},
+           {"estimate_s", one.estimate ? Json(one.estimate->value()) : Json(nullptr)},
+           {"why_not", one.why_not.empty() ? Json(nullptr) : Json(one.why_not)}});
+  }
+  return json.dump();
 }
 
 std::string collective_json(std::string_view platform, std::string_view operation,

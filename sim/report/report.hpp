@@ -34,6 +34,8 @@ struct CollectiveRow {
   double busbw_Bps = 0.0;
   double sent_bytes_per_rank = 0.0;
   std::string basis;
+  std::string chooser;  ///< empty when nobody asked
+  std::vector<ConsideredChoice> considered;
 };
 [[nodiscard]] std::string collective_row_json(const CollectiveRow& row);
 /// The whole of stepcast.collective/1. `rows` are texts of collective_row_json().
@@ -47,6 +49,8 @@ struct CollectiveRow {
 [[nodiscard]] std::string result_notes(const std::vector<JsonDocument>& points);
 /// As nccl-tests prints it, with what was chosen.
 [[nodiscard]] std::string collective_table(const std::vector<JsonDocument>& documents);
+/// For each size, what else was considered and why it was not taken.
+[[nodiscard]] std::string collective_explanation(const std::vector<JsonDocument>& documents);
 
 /// One line a point, the varied keys first, then every figure under its JSON name.
 [[nodiscard]] std::string result_csv(const std::vector<JsonDocument>& points);

@@ -128,4 +128,22 @@ std::string collective_table(const std::vector<JsonDocument>& documents) {
   return render(rows);
 }
 
+std::string collective_explanation(const std::vector<JsonDocument>& documents) {
+  std::string text;
+  for (const JsonDocument& document : documents) {
+    const JsonView row = document.root();
+    text += fmt::format("\n# {}, chosen by {}\n", format_bytes(row.at("bytes").number()),
+                        row.at("chosen_by").string());
+    std::vector<Row> rows = {{"#   algorithm", "protocol", "estimate (us)", "why not"}};
+    for (const JsonView& one : row.at("considered").elements())
+      rows.push_back({one.at("algorithm").string(), one.at("protocol").string(),
+                      one.at("estimate_s").is_null()
+                          ? "-"
+                          : fmt::format("{:.2f}", one.at("estimate_s").number() * 1e6),
+                      one.at("why_not").is_null() ? "taken" : one.at("why_not").string()});
+    text += render(rows);
+  }
+  return text;
+}
+
 }  // namespace stepcast

@@ -108,7 +108,7 @@ std::vector<BucketResult> bucket_results(const Job& job, const Timeline& timelin
     bucket.start = times.start;
     bucket.end = *std::max_element(times.end.begin(), times.end.end());
     bucket.algbw = lowered.bytes / (bucket.end - bucket.start);
-    bucket.busbw = bucket.algbw * all_reduce_bus_factor(timeline.ranks);
+    bucket.busbw = bucket.algbw * bus_factor(lowered.operation, timeline.ranks);
     bucket.basis = lowered.basis;
     bucket.runs_per_step = runs[c];
     buckets.push_back(std::move(bucket));
@@ -180,7 +180,16 @@ Seconds time_alone(const Point& point) {
 
 }  // namespace
 
-double all_reduce_bus_factor(int ranks) { return 2.0 * (ranks - 1) / ranks; }
+double bus_factor(Operation operation, int ranks) {
+  const double others = (ranks - 1.0) / ranks;
+  switch (operation) {
+    case Operation::all_reduce: return 2.0 * others;
+    case Operation::reduce_scatter:
+    case Operation::all_gather: return others;
+    case Operation::broadcast: return ranks > 1 ? 1.0 : 0.0;
+  }
+  return 0.0;
+}
 
 std::int64_t MemoryResult::known_bytes() const {
   return parameters_bytes + gradients_bytes + optimizer_bytes + bucket_bytes + nccl_bytes +
@@ -203,11 +212,11 @@ const MeasuredStep& measured_step(const Point& point) {
 
 Job job_of(const Point& point) {
   const int ranks = point.scenario.gpus;
-  return make_job(
-      data_parallel_step(measured_step(point), point.model->parameters, point.scenario.training,
-                         point.platform->gpu, ranks),
-      point.scenario.collective,
-      Cluster(*point.platform, point.calibration.get(), ranks, point.scenario.gpus_origin));
+  return make_job(data_parallel_step(measured_step(point), point.model->parameters,
+                                     point.scenario.training, point.platform->gpu, ranks),
+                  point.scenario.collective,
+                  Cluster(*point.platform, point.calibration.get(), ranks,
+                          point.scenario.gpus_origin, point.scenario.placement));
 }
 
 StepResult summarize(const Point& point, const Job& job, const Timeline& timeline) {

@@ -93,6 +93,6 @@ struct StepResult {
 [[nodiscard]] StepResult summarize(const Point& point, const Job& job, const Timeline& timeline);
 
 /// busbw / algbw of an AllReduce: 2(n-1)/n (nccl-tests doc/PERFORMANCE.md).
-[[nodiscard]] double all_reduce_bus_factor(int ranks);
+[[nodiscard]] double bus_factor(Operation operation, int ranks);
 
 }  // namespace stepcast

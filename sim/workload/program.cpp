@@ -13,4 +13,14 @@ const char* to_string(Phase phase) {
   return "";
 }
 
+const char* to_string(Operation operation) {
+  switch (operation) {
+    case Operation::all_reduce: return "all_reduce";
+    case Operation::reduce_scatter: return "reduce_scatter";
+    case Operation::all_gather: return "all_gather";
+    case Operation::broadcast: return "broadcast";
+  }
+  return "";
+}
+
 }  // namespace stepcast

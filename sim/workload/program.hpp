@@ -30,12 +30,18 @@ struct Wait {
 };
 using Task = std::variant<Compute, Launch, Wait>;
 
-/// The AllReduce of one bucket of gradients, launched once by each rank each time its segment is
-/// done. Collectives run one after the other on each rank's communication stream, and each starts
-/// when the last rank has arrived.
+/// Sizes of all of them are those of nccl-tests: the whole buffer, of which reduce-scatter leaves
+/// and all-gather takes 1/n on each rank.
+enum class Operation { all_reduce, reduce_scatter, all_gather, broadcast };
+[[nodiscard]] const char* to_string(Operation operation);
+
+/// The AllReduce of one bucket of gradients, or another collective, launched once by each rank each
+/// time its segment is done. Collectives run one after the other on each rank's communication
+/// stream, and each starts when the last rank has arrived.
 struct Collective {
   std::int64_t bytes = 0;
   std::vector<int> parameters;  ///< whose gradients are in it, in bucket order
+  Operation operation = Operation::all_reduce;
 };
 
 /// Tasks in order on the compute stream, done `repeat` times over (equal micro-steps).

@@ -44,12 +44,14 @@ inline Platform repository_platform(const std::string& name) {
       JsonDocument::read_file(repository_file("platforms/" + name + ".json")).root());
 }
 
+/// The ring of the textbooks.
 inline CollectiveSettings ring_settings(std::optional<int> channels,
                                         std::optional<std::int64_t> chunk_bytes) {
   CollectiveSettings settings;
   settings.algorithm = {"ring", "test"};
   settings.channels = {channels, "test"};
   settings.chunk_bytes = {chunk_bytes, "test"};
+  settings.chunking = {Chunking::plain, "test"};
   return settings;
 }
 

@@ -24,6 +24,7 @@ Point random_point(Random& random) {
   if (random.whole(0, 1) == 1) point.calibration = calibration;
   const std::vector<int> gpus = {1, 2, 3, 4, 6, 8, 12, 16, 24};
   point.scenario.gpus = gpus[static_cast<std::size_t>(random.whole(0, 8))];
+  point.scenario.collective.algorithm = {"ring", "test"};
   TrainingSettings& training = point.scenario.training;
   training.accumulation_steps = random.whole(1, 5);
   training.sync = static_cast<SyncMode>(random.whole(0, 2));
@@ -71,7 +72,15 @@ TEST(Step, SplitAddsUpToTheStepOverRandomScenarios) {
                                     ? 1.0
                                     : static_cast<double>(training.accumulation_steps);
     const double n = point.scenario.gpus;
-    EXPECT_NEAR(found[8], synchronised * 2.0 * (n - 1) / n * gradients, 1e-12 * found[8]) << what;
+    // LL128 rounds most: 1920 B a channel, at most 64 of them, for each parameter at worst and both
+    // halves of the ring.
+    const double rounding =
+        synchronised * 2.0 * 64.0 * 1920.0 * static_cast<double>(point.model->parameters.size());
+    // NCCL rounds the blocks of a ring on each channel, so the rank that sends most is that
+    // much above.
+    const double most = synchronised * 2.0 * (n - 1) / n * gradients;
+    EXPECT_NEAR(found[8], most, 1e-12 * found[8] + rounding) << what;
+    EXPECT_GE(found[8], most * (1 - 1e-12)) << what;
     const double samples = 32.0 * static_cast<double>(training.accumulation_steps);
     EXPECT_NEAR(found[9], n > 1 ? synchronised * gradients / samples : 0.0, 1e-6) << what;
   }

@@ -74,9 +74,11 @@ TEST(Calibration, ShippedAbciV100WasMeasuredOnTheShippedPlatform) {
   const Platform platform =
       read_platform(JsonDocument::read_file(repository_file("platforms/abci_v100.json")).root());
   EXPECT_EQ(calibration.platform, platform.name);
-  ASSERT_EQ(calibration.protocols.size(), 2u);
+  ASSERT_EQ(calibration.protocols.size(), 3u);
   EXPECT_EQ(calibration.protocols[0].name, "LL");
-  EXPECT_EQ(calibration.protocols[1].name, "Simple");
+  EXPECT_EQ(calibration.protocols[1].name, "LL128");
+  EXPECT_EQ(calibration.protocols[2].name, "Simple");
+  EXPECT_EQ(calibration.nccl_version, "2.8.4-1");
 }
 
 class CalibrationRefuses : public testing::TestWithParam<Mistake> {};

@@ -110,7 +110,7 @@ TEST_F(ClusterOf, RoutesInsideANodeUsesThatNodesLinks) {
 
 TEST_F(ClusterOf, RoutesBetweenNodesLeadsFromOneNicToItsTwin) {
   const Cluster cluster = ranks(8);
-  const Route route = cluster.between_nodes(1, 0, 1, 1);
+  const Route route = cluster.between_nodes(5, 2, 1, 1);
   EXPECT_TRUE(route.inter_node);
   EXPECT_EQ(names_of(cluster, route),
             (std::vector<std::string>{"node1.nic1.up", "node0.nic1.down"}));

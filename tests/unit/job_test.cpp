@@ -76,7 +76,8 @@ TEST(Job, WithoutCollectivesStillRefusesAnUnknownAlgorithm) {
       input_error([&] {
         static_cast<void>(make_job(Program{}, settings, Cluster(platform, nullptr, 1, "test")));
       }),
-      "--algorithm: unknown \"rnig\"" + suggest("rnig", all_reduce_algorithms().names()));
+      "--algorithm: unknown \"rnig\"" +
+          suggest("rnig", collective_algorithms(Operation::all_reduce).names()));
 }
 
 TEST(Job, WithoutCollectivesStillRefusesAProtocolWithoutFigures) {

@@ -52,7 +52,7 @@ Calibration two_protocols() {
 
 LoweredCollective lower(double bytes, const Cluster& cluster,
                         const CollectiveSettings& settings = {}) {
-  return lower_all_reduce(Bytes{bytes}, settings, cluster, find_rings(cluster));
+  return lower(Operation::all_reduce, Bytes{bytes}, settings, cluster, find_rings(cluster));
 }
 
 // Protocol ---------------------------------------------------------------------------------------
@@ -220,17 +220,20 @@ TEST(Lowering, RefusesAnUnknownAlgorithm) {
               static_cast<void>(lower(1000, Cluster(platform, nullptr, 4, "test"), settings));
             }),
             "s.json:/collective/algorithm: unknown \"rnig\"" +
-                suggest("rnig", all_reduce_algorithms().names()));
+                suggest("rnig", collective_algorithms(Operation::all_reduce).names()));
 }
 
 TEST(Lowering, UsesAllRingsOfTheMachine) {
   const Platform platform =
       read_platform(JsonDocument::read_file(repository_file("platforms/dgx1v.json")).root());
   const Cluster cluster(platform, nullptr, 8, "test");
-  const LoweredCollective lowered = lower(48'000, cluster);
-  EXPECT_EQ(lowered.channels, 6);
+  // NCCL's two channels on each of the six rings move alike and are simulated as one.
+  const LoweredCollective lowered = lower(48'000'000, cluster);
+  EXPECT_EQ(lowered.channels, 12);
   EXPECT_EQ(lowered.schedule.connections.size(), 6u * 8u);
-  EXPECT_EQ(lowered.chunk, Bytes{48'000.0 / (6 * 8)});
+  EXPECT_EQ(lowered.chunk, Bytes{48'000'000.0 / (12 * 8)});
+  // A chunk in two slices.
+  EXPECT_EQ(lowered.schedule.chunk_bytes.front(), Bytes{48'000'000.0 / (6 * 8) / 2});
 }
 
 TEST(Lowering, GivesEachConnectionTheHopThatStartsAtItsSender) {
@@ -240,7 +243,8 @@ TEST(Lowering, GivesEachConnectionTheHopThatStartsAtItsSender) {
   const std::vector<Ring> rings = find_rings(cluster);
   CollectiveSettings settings;
   settings.channels = {8, "test"};  // two more than there are rings: they take the first two again
-  const LoweredCollective lowered = lower_all_reduce(Bytes{64e3}, settings, cluster, rings);
+  const LoweredCollective lowered =
+      lower(Operation::all_reduce, Bytes{64e3}, settings, cluster, rings);
   ASSERT_EQ(lowered.routes.size(), 8u * 8u);
   for (std::size_t i = 0; i < lowered.routes.size(); ++i) {
     const Connection& connection = lowered.schedule.connections[i];

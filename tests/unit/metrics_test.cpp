@@ -464,9 +464,9 @@ TEST(OneRank, HasNoCommunication) {
 }
 
 TEST(BusFactor, IsTwiceNMinusOneOverN) {
-  EXPECT_EQ(all_reduce_bus_factor(1), 0.0);
-  EXPECT_EQ(all_reduce_bus_factor(2), 1.0);
-  EXPECT_EQ(all_reduce_bus_factor(8), 1.75);
+  EXPECT_EQ(bus_factor(Operation::all_reduce, 1), 0.0);
+  EXPECT_EQ(bus_factor(Operation::all_reduce, 2), 1.0);
+  EXPECT_EQ(bus_factor(Operation::all_reduce, 8), 1.75);
 }
 
 TEST(BusFactor, TurnsTheBandwidthOfABucketIntoThatOfTheBus) {

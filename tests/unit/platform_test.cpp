@@ -174,18 +174,20 @@ std::vector<Mistake> platform_mistakes() {
       {"AnotherFormat", with(good, "/format", R"("stepcast.platform/2")"),
        "p.json:/format: must be \"stepcast.platform/1\", got \"stepcast.platform/2\""},
       {"AnUnknownKey", with(good, "/node/nic", "1"),
-       "p.json:/node: unknown key \"nic\"; did you mean \"nics\"? known: gpus, interconnect, nics"},
+       "p.json:/node: unknown key \"nic\"; did you mean \"nics\"? known: gpus, cpu, "
+       "interconnect, nics"},
       {"AnUnknownKindOfInterconnect", with(good, "/node/interconnect/kind", R"("swich")"),
        "p.json:/node/interconnect/kind: unknown \"swich\"; did you mean \"switch\"? known: "
-       "nvlink_mesh, switch"},
+       "nvlink_mesh, pcie_tree, switch"},
       {"AnUnknownKindOfFabric", with(good, "/fabric/kind", R"("torus")"),
-       "p.json:/fabric/kind: unknown \"torus\"; known: switch"},
+       "p.json:/fabric/kind: unknown \"torus\"; known: switch, fat_tree, rail"},
       {"ASourceThatIsNotText", with(good, "/fabric/source", "1"),
        "p.json:/fabric/source: must be a string, got 1"},
       {"ASourceOfNicsThatIsNotText", with(good, "/node/nics/source", "1"),
        "p.json:/node/nics/source: must be a string, got 1"},
       {"LinksOfASwitch", with(good, "/node/interconnect/links", "[]"),
-       "p.json:/node/interconnect: unknown key \"links\"; known: kind, bandwidth_Bps, alpha_s, "
+       "p.json:/node/interconnect: unknown key \"links\"; did you mean \"nvlinks\"? known: kind, "
+       "bandwidth_Bps, alpha_s, latency_s, nvlinks, nvlink_sharp, "
        "source"},
       {"OneGpuWithAnInterconnect", with(good, "/node/gpus", "1"),
        "p.json:/node/interconnect: a node with one GPU has nothing to join"},

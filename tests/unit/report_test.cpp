@@ -112,8 +112,20 @@ TEST_F(ResultJson, FillsInTheDefaultsOfTheScenario) {
             R"({"micro_batch":"auto","accumulation_steps":1,"sync":"ddp","accumulation":"no_sync",)"
             R"("bucket_cap_bytes":26214400,"first_bucket_bytes":1048576,)"
             R"("reference_global_batch":"auto"})");
-  EXPECT_EQ(scenario.at("collective").dump(),
-            R"({"algorithm":"auto","protocol":"auto","channels":"auto","chunk_bytes":"auto"})");
+  EXPECT_EQ(
+      scenario.at("collective").dump(),
+      R"({"algorithm":"auto","protocol":"auto","channels":"auto","chunk_bytes":"auto",)"
+      R"("chunking":"auto","nccl_version":"auto","min_channels":1,"max_channels":64,"nvls":true,)"
+      R"("intra_node_algorithm":"auto","inter_node_algorithm":"auto"})");
+}
+
+TEST_F(ResultJson, KeepsNcclsListsOfTheScenario) {
+  const JsonDocument document =
+      result({"collective.NCCL_ALGO=^Tree", "collective.NCCL_PROTO=LL,Simple"});
+  const JsonView collective = document.root().at("scenario").at("collective");
+  EXPECT_EQ(collective.at("NCCL_ALGO").string(), "^Tree");
+  EXPECT_EQ(collective.at("NCCL_PROTO").string(), "LL,Simple");
+  EXPECT_FALSE(collective.find("algorithm"));
 }
 
 TEST_F(ResultJson, HoldsAScenarioThatCanBeReadAgain) {

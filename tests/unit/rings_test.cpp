@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <numeric>
 #include <ostream>
 #include <set>
 #include <string>
@@ -92,7 +93,7 @@ TEST_P(RingsOf, LeadFromEachRankToTheNextOverLinksThatJoinThem) {
           ways.insert(cluster.inside_node(from_node, lane).links);
       } else {
         for (int nic = 0; nic < platform.nics->count; ++nic)
-          ways.insert(cluster.between_nodes(from_node, to_node, nic, nic).links);
+          ways.insert(cluster.between_nodes(from, to, nic, nic).links);
       }
       EXPECT_EQ(ring.hops[i].inter_node, from_node != to_node);
       EXPECT_TRUE(ways.contains(ring.hops[i].links)) << "from rank " << from << " to rank " << to;
@@ -276,13 +277,43 @@ TEST(Rings, AreTheSameEachTime) {
   for (std::size_t i = 0; i < once.size(); ++i) EXPECT_EQ(once[i].ranks, again[i].ranks);
 }
 
-TEST(Rings, OfFiveGpusOfADgx1vDoNotExist) {
-  // GPU 4 is joined to GPU 0 only, so no ring can leave it again.
+TEST(Rings, OfFiveGpusOfADgx1vLeadOverAnother) {
+  // GPU 4 is joined to GPU 0 only, so a ring leaves it over a third GPU.
   const Platform platform = platform_named("dgx1v");
-  EXPECT_EQ(
-      input_error([&] { static_cast<void>(find_rings(Cluster(platform, nullptr, 5, "--gpus"))); }),
-      "--gpus: no ring joins 5 GPUs of a node over its direct links (paths over PCIe are not "
-      "modelled); use another number of GPUs per node");
+  const std::vector<Ring> rings = find_rings(Cluster(platform, nullptr, 5, "--gpus"));
+  ASSERT_FALSE(rings.empty());
+  for (const Ring& ring : rings) {
+    EXPECT_EQ(ring.ranks.size(), 5u);
+    EXPECT_TRUE(std::any_of(ring.hops.begin(), ring.hops.end(),
+                            [](const Route& hop) { return hop.links.size() == 2; }));
+  }
+}
+
+TEST(Rings, FollowNodesHoweverTheRanksAreDealt) {
+  for (const char* name : {"dgx1v", "dgx_a100", "g4dn_12xlarge"}) {
+    const Platform platform = platform_named(name);
+    const int each = platform.gpus_per_node;
+    for (const bool scattered : {false, true})
+      for (const std::vector<int>& used :
+           {std::vector<int>{each, each, each}, {each, 2, each - 1}, {1, 1, 1, 1}}) {
+        const int ranks = std::accumulate(used.begin(), used.end(), 0);
+        const Cluster cluster(
+            platform, nullptr, ranks, "test",
+            {.gpus_per_node = {}, .gpus_of_nodes = used, .scattered = scattered, .origin = "p"});
+        for (const Ring& ring : find_rings(cluster)) {
+          std::set<int> seen(ring.ranks.begin(), ring.ranks.end());
+          EXPECT_EQ(seen.size(), static_cast<std::size_t>(ranks));
+          std::size_t between = 0;
+          for (std::size_t i = 0; i < ring.ranks.size(); ++i) {
+            const int next = ring.ranks[(i + 1) % ring.ranks.size()];
+            const bool leaves = cluster.node_of(ring.ranks[i]) != cluster.node_of(next);
+            EXPECT_EQ(ring.hops[i].inter_node, leaves);
+            between += leaves ? 1 : 0;
+          }
+          EXPECT_EQ(between, used.size()) << name;  // enters and leaves each node once
+        }
+      }
+  }
 }
 
 TEST(Rings, OverNodesDoNotExistWhereGpusAreNotJoined) {
@@ -295,8 +326,7 @@ TEST(Rings, OverNodesDoNotExistWhereGpusAreNotJoined) {
           .root());
   EXPECT_EQ(
       input_error([&] { static_cast<void>(find_rings(Cluster(platform, nullptr, 8, "--gpus"))); }),
-      "--gpus: no ring joins 4 GPUs of a node over its direct links (paths over PCIe are not "
-      "modelled); use another number of GPUs per node");
+      "--gpus: no ring joins 4 GPUs of a node over its links; use another number of GPUs per node");
 }
 
 }  // namespace

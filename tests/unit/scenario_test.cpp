@@ -167,7 +167,7 @@ std::vector<Mistake> scenario_mistakes() {
       {"AFractionOfAGpu", with(good, "/cluster/gpus", "3.7"),
        "s.json:/cluster/gpus: must be a whole number in [1, 1048576], got 3.7"},
       {"AnUnknownKeyOfTheCluster", with(good, "/cluster/nodes", "2"),
-       "s.json:/cluster: unknown key \"nodes\"; known: gpus"},
+       "s.json:/cluster: unknown key \"nodes\"; known: gpus, gpus_per_node, placement"},
       {"AnUnknownKeyOfTheTraining", with(good, "/training/micro_bacth", "8"),
        "s.json:/training: unknown key \"micro_bacth\"; did you mean \"micro_batch\"? known: "
        "micro_batch, accumulation_steps, sync, accumulation, bucket_cap_bytes, "
@@ -189,8 +189,22 @@ std::vector<Mistake> scenario_mistakes() {
        "s.json:/training/first_bucket_bytes: must be a whole number in [1, 1125899906842624], got "
        "0"},
       {"AnUnknownKeyOfTheCollective", with(good, "/collective/chunk", "1"),
-       "s.json:/collective: unknown key \"chunk\"; did you mean \"chunk_bytes\"? known: algorithm, "
-       "protocol, channels, chunk_bytes"},
+       "s.json:/collective: unknown key \"chunk\"; did you mean \"chunking\", \"chunk_bytes\"? "
+       "known: "
+       "algorithm, protocol, channels, chunk_bytes, chunking, nccl_version, min_channels, "
+       "max_channels, nvls, intra_node_algorithm, inter_node_algorithm, NCCL_ALGO, NCCL_PROTO, "
+       "NCCL_BUFFSIZE, NCCL_MIN_NCHANNELS, NCCL_MAX_NCHANNELS, NCCL_NVLS_ENABLE"},
+      {"AnUnknownNcclAlgorithm", with(good, "/collective/NCCL_ALGO", R"("Ring,Treee")"),
+       "s.json:/collective/NCCL_ALGO: unknown \"treee\"; did you mean \"tree\"? known: ring, tree, "
+       "nvls, nvlstree"},
+      {"NoProtocolLeft", with(good, "/collective/NCCL_PROTO", R"("^LL,LL128,Simple")"),
+       "s.json:/collective/NCCL_PROTO: leaves nothing to choose from"},
+      {"TheSameTwice",
+       with(with(good, "/collective/NCCL_BUFFSIZE", "1024"), "/collective/chunk_bytes", "1"),
+       "s.json:/collective/NCCL_BUFFSIZE: is the same as chunk_bytes; give one of them"},
+      {"FewerChannelsThanTheLeast",
+       with(with(good, "/collective/min_channels", "8"), "/collective/max_channels", "4"),
+       "s.json:/collective/max_channels: must be a whole number in [8, 64], got 4"},
       {"NoChannels", with(good, "/collective/channels", "0"),
        "s.json:/collective/channels: must be a whole number in [1, 64], got 0"},
       {"TooManyChannels", with(good, "/collective/channels", "65"),

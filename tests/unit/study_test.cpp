@@ -177,7 +177,8 @@ TEST_F(StudyFiles, BlameTheCommandLineForAWrongValue) {
 
 TEST_F(StudyFiles, BlameTheCommandLineForAnUnknownKey) {
   EXPECT_EQ(error_of({"cluster.gpsu=2"}),
-            "--set cluster.gpsu: unknown key \"gpsu\"; did you mean \"gpus\"? known: gpus");
+            "--set cluster.gpsu: unknown key \"gpsu\"; did you mean \"gpus\"? known: gpus, "
+            "gpus_per_node, placement");
 }
 
 TEST_F(StudyFiles, RefuseASetWithoutAValue) {
@@ -367,7 +368,7 @@ TEST_F(StudyFiles, BlameTheAxisForAnUnknownKey) {
   vary(R"({"cluster.gpsu": [2]})");
   EXPECT_EQ(error_of(), at("scenario.json",
                            ":/vary/cluster.gpsu/0: unknown key \"gpsu\"; did you mean \"gpus\"? "
-                           "known: gpus"));
+                           "known: gpus, gpus_per_node, placement"));
 }
 
 TEST_F(StudyFiles, RefuseAnAxisWithoutValues) {

@@ -8,8 +8,12 @@ namespace stepcast {
 namespace {
 
 NodeGraph switch_graph(const JsonView& interconnect, int gpus) {
-  interconnect.allow_only({"kind", "bandwidth_Bps", "alpha_s", "source"});
+  interconnect.allow_only(
+      {"kind", "bandwidth_Bps", "alpha_s", "latency_s", "nvlinks", "nvlink_sharp", "source"});
   NodeGraph graph;
+  if (const auto count = interconnect.find("nvlinks"))
+    graph.nvlinks = static_cast<int>(count->integer(1, 64));
+  if (const auto sharp = interconnect.find("nvlink_sharp")) graph.nvlink_sharp = sharp->boolean();
   for (int gpu = 0; gpu < gpus; ++gpu) {
     graph.link_names.push_back(fmt::format("gpu{}.up", gpu));
     graph.link_names.push_back(fmt::format("gpu{}.down", gpu));

@@ -43,14 +43,16 @@ Schedule binary_tree(const CollectiveSpec& spec) {
   return builder.take();
 }
 
-const bool registered = all_reduce_algorithms().add(
-    "binary_tree", {.generate = binary_tree,
-                    .count_transfers = count_tree_transfers,
-                    .steps = [](double n) { return 2.0 * halvings(n); },
-                    .critical_bytes = [](double n) { return 2.0 * halvings(n); },
-                    .bytes_per_rank = "S log2 n at the root",
-                    .time = "2 log2 n (alpha + S/B)",
-                    .when = "short messages on many ranks"});
+const bool registered =
+    collective_algorithms(Operation::all_reduce)
+        .add("binary_tree", {.generate = binary_tree,
+                             .count_transfers = count_tree_transfers,
+                             .steps = [](Shape on) { return 2.0 * halvings(on.ranks); },
+                             .critical_bytes = [](Shape on) { return 2.0 * halvings(on.ranks); },
+                             .bytes_per_rank = "S log2 n at the root",
+                             .steps_taken = "2 log2 n",
+                             .time = "2 log2 n (alpha + S/B)",
+                             .when = "short messages on many ranks"});
 
 }  // namespace
 }  // namespace stepcast

@@ -47,19 +47,22 @@ Schedule recursive_doubling(const CollectiveSpec& spec) {
   return builder.take();
 }
 
-double steps(double n) {
+double steps(Shape on) {
+  const double n = on.ranks;
   const double p = Fold(static_cast<int>(n)).members;
   return std::bit_width(static_cast<unsigned>(p)) - 1.0 + (n > p ? 2.0 : 0.0);
 }
 
-const bool registered = all_reduce_algorithms().add(
-    "recursive_doubling", {.generate = recursive_doubling,
-                           .count_transfers = count_doubling_transfers,
-                           .steps = steps,
-                           .critical_bytes = steps,
-                           .bytes_per_rank = "S log2 n",
-                           .time = "log2 n (alpha + S/B)",
-                           .when = "the shortest messages: fewest steps"});
+const bool registered =
+    collective_algorithms(Operation::all_reduce)
+        .add("recursive_doubling", {.generate = recursive_doubling,
+                                    .count_transfers = count_doubling_transfers,
+                                    .steps = steps,
+                                    .critical_bytes = steps,
+                                    .bytes_per_rank = "S log2 n",
+                                    .steps_taken = "log2 n",
+                                    .time = "log2 n (alpha + S/B)",
+                                    .when = "the shortest messages: fewest steps"});
 
 }  // namespace
 }  // namespace stepcast

@@ -64,19 +64,22 @@ double rounds(double n) {
 }
 bool folds(double n) { return Fold(static_cast<int>(n)).members < static_cast<int>(n); }
 
-const bool registered = all_reduce_algorithms().add(
-    "recursive_halving_doubling",
-    {.generate = recursive_halving_doubling,
-     .count_transfers = count_halving_transfers,
-     .steps = [](double n) { return 2.0 * rounds(n) + (folds(n) ? 2.0 : 0.0); },
-     .critical_bytes =
-         [](double n) {
-           const double p = Fold(static_cast<int>(n)).members;
-           return 2.0 * (p - 1.0) / p + (folds(n) ? 2.0 : 0.0);
-         },
-     .bytes_per_rank = "2(n-1)/n S",
-     .time = "2 log2 n alpha + 2(n-1)/n S/B",
-     .when = "mid sizes on a fabric that serves all distances alike"});
+const bool registered =
+    collective_algorithms(Operation::all_reduce)
+        .add("recursive_halving_doubling",
+             {.generate = recursive_halving_doubling,
+              .count_transfers = count_halving_transfers,
+              .steps =
+                  [](Shape on) { return 2.0 * rounds(on.ranks) + (folds(on.ranks) ? 2.0 : 0.0); },
+              .critical_bytes =
+                  [](Shape on) {
+                    const double p = Fold(static_cast<int>(on.ranks)).members;
+                    return 2.0 * (p - 1.0) / p + (folds(on.ranks) ? 2.0 : 0.0);
+                  },
+              .bytes_per_rank = "2(n-1)/n S",
+              .steps_taken = "2 log2 n",
+              .time = "2 log2 n alpha + 2(n-1)/n S/B",
+              .when = "mid sizes on a fabric that serves all distances alike"});
 
 }  // namespace
 }  // namespace stepcast

@@ -74,7 +74,7 @@ Tree make_tree(int tree, const CollectiveSpec& spec, int channel) {
   return made;
 }
 
-void add_piece(ScheduleBuilder& builder, const Tree& tree, int channel, int chunk) {
+void add_piece(ScheduleBuilder& builder, const Tree& tree, int channel, int stage, int chunk) {
   const auto chain_of = [&](int node) -> const std::vector<int>& {
     return tree.chain[static_cast<std::size_t>(node)];
   };
@@ -83,24 +83,26 @@ void add_piece(ScheduleBuilder& builder, const Tree& tree, int channel, int chun
     const std::vector<int>& chain = chain_of(node);
     std::vector<int> from_tail;
     for (std::size_t i = chain.size() - 1; i > 0; --i)
-      from_tail = {builder.add({chain[i], chain[i - 1], channel}, chunk, 1, true, from_tail)};
+      from_tail = {
+          builder.add({chain[i], chain[i - 1], channel, stage}, chunk, 1, true, from_tail)};
     std::vector<int>& at_head = arrived[static_cast<std::size_t>(node)];
     at_head.insert(at_head.end(), from_tail.begin(), from_tail.end());
     const int parent = tree.parent[static_cast<std::size_t>(node)];
     if (parent >= 0)
-      arrived[static_cast<std::size_t>(parent)].push_back(
-          builder.add({chain.front(), chain_of(parent).front(), channel}, chunk, 1, true, at_head));
+      arrived[static_cast<std::size_t>(parent)].push_back(builder.add(
+          {chain.front(), chain_of(parent).front(), channel, stage}, chunk, 1, true, at_head));
   }
   for (auto node = tree.bottom_up.rbegin(); node != tree.bottom_up.rend(); ++node) {
     const int parent = tree.parent[static_cast<std::size_t>(*node)];
     std::vector<int>& at_head = arrived[static_cast<std::size_t>(*node)];
     const std::vector<int>& chain = chain_of(*node);
     if (parent >= 0)
-      at_head = {builder.add({chain_of(parent).front(), chain.front(), channel}, chunk, 1, false,
-                             arrived[static_cast<std::size_t>(parent)])};
+      at_head = {builder.add({chain_of(parent).front(), chain.front(), channel, stage}, chunk, 1,
+                             false, arrived[static_cast<std::size_t>(parent)])};
     std::vector<int> from_head = at_head;
     for (std::size_t i = 1; i < chain.size(); ++i)
-      from_head = {builder.add({chain[i - 1], chain[i], channel}, chunk, 1, false, from_head)};
+      from_head = {
+          builder.add({chain[i - 1], chain[i], channel, stage}, chunk, 1, false, from_head)};
   }
 }
 
@@ -112,23 +114,25 @@ Schedule double_binary_tree(const CollectiveSpec& spec) {
       const Tree made = make_tree(tree, spec, channel);
       // Each tree has connections of its own, or one would wait for the other.
       for (int piece = 0; piece < half.count; ++piece)
-        add_piece(builder, made, channel + tree * spec.channels(),
-                  (2 * channel + tree) * half.count + piece);
+        add_piece(builder, made, channel, tree, (2 * channel + tree) * half.count + piece);
     }
   return builder.take();
 }
 
-const bool registered = all_reduce_algorithms().add(
-    "double_binary_tree",
-    {.generate = double_binary_tree,
-     .count_transfers = count_double_tree_transfers,
-     .steps = [](double n) { return 2.0 * halvings(n); },
-     .critical_bytes = [](double n) { return halvings(n); },
-     // NCCL_BUFFSIZE / 8 slots (src/include/device.h, enqueue.cc calcCollChunking)
-     .default_chunk = Bytes{512.0 * 1024.0},
-     .bytes_per_rank = "up to 2 S",
-     .time = "~ 2 log2 n (alpha + c/B) + 2 S/B",
-     .when = "short and mid-size messages on many nodes"});
+const bool registered =
+    collective_algorithms(Operation::all_reduce)
+        .add("double_binary_tree",
+             {.generate = double_binary_tree,
+              .count_transfers = count_double_tree_transfers,
+              .steps = [](Shape on) { return 2.0 * (halvings(on.nodes) + on.per_node() - 1.0); },
+              .critical_bytes = [](Shape /*on*/) { return 2.0; },  // pieces follow each other
+              // NCCL_BUFFSIZE / 8 slots (src/include/device.h, enqueue.cc calcCollChunking)
+              .default_chunk = Bytes{512.0 * 1024.0},
+              .in_nccl = true,
+              .bytes_per_rank = "up to 2 S",
+              .steps_taken = "2 (log2 N + g-1)",
+              .time = "~ 2 log2 n (alpha + c/B) + 2 S/B",
+              .when = "short and mid-size messages on many nodes"});
 
 }  // namespace
 }  // namespace stepcast

@@ -52,22 +52,27 @@ Schedule one_shot(const CollectiveSpec& spec) {
   return builder.take();
 }
 
-const bool two_shot_registered = all_reduce_algorithms().add(
-    "direct", {.generate = two_shot,
-               .count_transfers = count_two_shot_transfers,
-               .steps = [](double n) { return n > 1.0 ? 2.0 : 0.0; },
-               .critical_bytes = [](double n) { return 2.0 * (n - 1.0) / n; },
-               .bytes_per_rank = "2(n-1)/n S",
-               .time = "2 alpha + 2(n-1)/n S/B",
-               .when = "few ranks with a way from each to each"});
-const bool one_shot_registered = all_reduce_algorithms().add(
-    "direct_one_shot", {.generate = one_shot,
-                        .count_transfers = count_one_shot_transfers,
-                        .steps = [](double n) { return n > 1.0 ? 1.0 : 0.0; },
-                        .critical_bytes = [](double n) { return n - 1.0; },
-                        .bytes_per_rank = "(n-1) S",
-                        .time = "alpha + (n-1) S/B",
-                        .when = "the shortest messages on few ranks"});
+const bool two_shot_registered =
+    collective_algorithms(Operation::all_reduce)
+        .add("direct",
+             {.generate = two_shot,
+              .count_transfers = count_two_shot_transfers,
+              .steps = [](Shape on) { return on.ranks > 1.0 ? 2.0 : 0.0; },
+              .critical_bytes = [](Shape on) { return 2.0 * (on.ranks - 1.0) / on.ranks; },
+              .bytes_per_rank = "2(n-1)/n S",
+              .steps_taken = "2",
+              .time = "2 alpha + 2(n-1)/n S/B",
+              .when = "few ranks with a way from each to each"});
+const bool one_shot_registered =
+    collective_algorithms(Operation::all_reduce)
+        .add("direct_one_shot", {.generate = one_shot,
+                                 .count_transfers = count_one_shot_transfers,
+                                 .steps = [](Shape on) { return on.ranks > 1.0 ? 1.0 : 0.0; },
+                                 .critical_bytes = [](Shape on) { return on.ranks - 1.0; },
+                                 .bytes_per_rank = "(n-1) S",
+                                 .steps_taken = "1",
+                                 .time = "alpha + (n-1) S/B",
+                                 .when = "the shortest messages on few ranks"});
 
 }  // namespace
 }  // namespace stepcast

@@ -1,0 +1,201 @@
+// Ring: n-1 steps of reduce-scatter, then n-1 steps of all-gather, on each channel; either half
+// alone is an operation of its own. Broadcast hands the buffer along the ring from rank 0.
+//
+// Each rank of an AllReduce sends 2(n-1)/n S bytes, the least it can, and with equal links and one
+// piece per block it takes 2(n-1) (alpha + S/(nB)) (Patarasuk & Yuan, JPDC 69(2), 2009).
+#include <algorithm>
+#include <cmath>
+
+#include "collective/algorithms.hpp"
+
+namespace stepcast {
+namespace {
+
+/// A block for each rank, each in as many pieces; the ring goes round once for all of them.
+struct Loop {
+  int pieces = 1;
+  std::vector<Bytes> sizes;  ///< [block * pieces + piece]
+};
+
+double most_pieces_of_all_loops(const CollectiveSpec& spec, double n) {
+  if (!spec.ring_chunks) return Pieces::count_of(spec, n);
+  const RingChunks& cut = *spec.ring_chunks;
+  const double full_loops = std::floor(spec.bytes / (n * spec.channels()) / cut.chunk);
+  return (full_loops + 1.0) * cut.slices;
+}
+
+Loop make_loop(Bytes left, int n, const RingChunks& cut) {
+  Bytes chunk = left / static_cast<double>(n);
+  if (chunk > cut.chunk)
+    chunk = cut.chunk;
+  else if (cut.grain > Bytes{0.0})
+    chunk = cut.grain * std::ceil(chunk / cut.grain * (1.0 - 1e-12));
+  // An empty slice is waited for and posted like any other (prims_simple.h, genericOp).
+  const Bytes slice = std::max(chunk / static_cast<double>(cut.slices), cut.least_slice);
+  Loop loop;
+  loop.pieces = cut.slices;
+  for (int block = 0; block < n; ++block) {
+    const Bytes size = std::clamp(left - chunk * static_cast<double>(block), Bytes{0.0}, chunk);
+    for (int piece = 0; piece < loop.pieces; ++piece) {
+      const Bytes before = slice * static_cast<double>(piece);
+      loop.sizes.push_back(piece + 1 == loop.pieces ? std::max(size - before, Bytes{0.0})
+                                                    : std::clamp(size - before, Bytes{0.0}, slice));
+    }
+  }
+  return loop;
+}
+
+std::vector<Loop> loops_of(const CollectiveSpec& spec) {
+  const int n = spec.ranks();
+  std::vector<Loop> loops;
+  if (!spec.ring_chunks) {
+    const Pieces block(spec, n);
+    Loop& loop = loops.emplace_back(Loop{block.count, {}});
+    for (int owner = 0; owner < n; ++owner)
+      loop.sizes.insert(loop.sizes.end(), block.sizes.begin(), block.sizes.end());
+    return loops;
+  }
+  const Bytes part = spec.bytes / static_cast<double>(spec.channels());
+  Bytes left = part;
+  do {
+    loops.push_back(make_loop(left, n, *spec.ring_chunks));
+    left -= spec.ring_chunks->chunk * static_cast<double>(n);
+  } while (left > part * 1e-12);
+  return loops;
+}
+
+/// Steps `first` to `last` of an AllReduce, whose first n-1 reduce. The block that bears the number
+/// of a rank is complete on that rank after n-1 steps.
+Schedule ring_steps(const CollectiveSpec& spec, int first, int last) {
+  const int n = spec.ranks();
+  const std::vector<Loop> loops = loops_of(spec);
+  Schedule schedule;
+  schedule.ranks = n;
+  for (int channel = 0; channel < spec.channels(); ++channel) {
+    for (const Loop& loop : loops)
+      schedule.chunk_bytes.insert(schedule.chunk_bytes.end(), loop.sizes.begin(), loop.sizes.end());
+    const std::vector<int>& order = spec.rings[static_cast<std::size_t>(channel)];
+    for (int place = 0; place < n; ++place)
+      schedule.connections.push_back({order[static_cast<std::size_t>(place)],
+                                      order[static_cast<std::size_t>((place + 1) % n)], channel});
+  }
+  int loop_chunk = 0;
+  for (int channel = 0; channel < spec.channels(); ++channel) {
+    const std::vector<int>& order = spec.rings[static_cast<std::size_t>(channel)];
+    int last_step_begin = -1;  // of the loop before
+    int last_pieces = 0;
+    for (const Loop& loop : loops) {
+      const int per_step = n * loop.pieces;
+      for (int step = first; step < last; ++step) {
+        const int step_begin = static_cast<int>(schedule.transfers.size());
+        for (int place = 0; place < n; ++place) {
+          const int before = (place - 1 + n) % n;
+          const int owner = order[static_cast<std::size_t>(((place - 1 - step) % n + n) % n)];
+          for (int piece = 0; piece < loop.pieces; ++piece) {
+            schedule.dependencies_begin.push_back(static_cast<int>(schedule.dependencies.size()));
+            // A rank forwards what its predecessor sent it one step earlier, and is done with a
+            // loop before it begins the next.
+            if (step > first)
+              schedule.dependencies.push_back(step_begin - per_step + before * loop.pieces + piece);
+            else if (last_step_begin >= 0)
+              schedule.dependencies.push_back(last_step_begin + (before + 1) * last_pieces - 1);
+            schedule.transfers.push_back({.connection = channel * n + place,
+                                          .first_chunk = loop_chunk + owner * loop.pieces + piece,
+                                          .reduce = step < n - 1});
+          }
+        }
+        last_step_begin = step_begin;
+      }
+      last_pieces = loop.pieces;
+      loop_chunk += per_step;
+    }
+  }
+  schedule.dependencies_begin.push_back(static_cast<int>(schedule.dependencies.size()));
+  return schedule;
+}
+
+double count_step_transfers(const CollectiveSpec& spec, double steps) {
+  const double n = spec.ranks();
+  return spec.channels() * steps * n * most_pieces_of_all_loops(spec, n);
+}
+
+Schedule all_reduce(const CollectiveSpec& spec) {
+  return ring_steps(spec, 0, 2 * (spec.ranks() - 1));
+}
+Schedule reduce_scatter(const CollectiveSpec& spec) {
+  return ring_steps(spec, 0, spec.ranks() - 1);
+}
+Schedule all_gather(const CollectiveSpec& spec) {
+  return ring_steps(spec, spec.ranks() - 1, 2 * (spec.ranks() - 1));
+}
+
+Schedule broadcast(const CollectiveSpec& spec) {
+  const int n = spec.ranks();
+  const Pieces buffer(spec, 1);
+  ScheduleBuilder builder(n, buffer.of_whole_buffer());
+  for (int channel = 0; channel < spec.channels(); ++channel) {
+    std::vector<int> order = spec.rings[static_cast<std::size_t>(channel)];
+    std::rotate(order.begin(), std::find(order.begin(), order.end(), 0), order.end());
+    for (int piece = 0; piece < buffer.count; ++piece) {
+      std::vector<int> arrived;
+      for (std::size_t place = 0; place + 1 < order.size(); ++place)
+        arrived = {builder.add({order[place], order[place + 1], channel},
+                               channel * buffer.count + piece, 1, false, arrived)};
+    }
+  }
+  return builder.take();
+}
+
+const bool all_reduce_registered =
+    collective_algorithms(Operation::all_reduce)
+        .add("ring",
+             {.generate = all_reduce,
+              .count_transfers =
+                  [](const CollectiveSpec& spec) {
+                    return count_step_transfers(spec, 2.0 * (spec.ranks() - 1));
+                  },
+              .steps = [](Shape on) { return 2.0 * (on.ranks - 1.0); },
+              .critical_bytes = [](Shape on) { return 2.0 * (on.ranks - 1.0) / on.ranks; },
+              .in_nccl = true,
+              .bytes_per_rank = "2(n-1)/n S",
+              .steps_taken = "2(n-1)",
+              .time = "2(n-1) (alpha + S/(nB))",
+              .when = "large messages: every link carries the same, and no algorithm sends less"});
+
+/// Reduce-scatter and all-gather are alike but for the direction of time.
+CollectiveAlgorithm half_a_ring(Schedule (*generate)(const CollectiveSpec&)) {
+  return {
+      .generate = generate,
+      .count_transfers =
+          [](const CollectiveSpec& spec) { return count_step_transfers(spec, spec.ranks() - 1.0); },
+      .steps = [](Shape on) { return on.ranks - 1.0; },
+      .critical_bytes = [](Shape on) { return (on.ranks - 1.0) / on.ranks; },
+      .in_nccl = true,
+      .bytes_per_rank = "(n-1)/n S",
+      .steps_taken = "n-1",
+      .time = "(n-1) (alpha + S/(nB))",
+      .when = "always: there is no other"};
+}
+const bool reduce_scatter_registered =
+    collective_algorithms(Operation::reduce_scatter).add("ring", half_a_ring(reduce_scatter));
+const bool all_gather_registered =
+    collective_algorithms(Operation::all_gather).add("ring", half_a_ring(all_gather));
+const bool broadcast_registered =
+    collective_algorithms(Operation::broadcast)
+        .add("ring", {.generate = broadcast,
+                      .count_transfers =
+                          [](const CollectiveSpec& spec) {
+                            return spec.channels() * (spec.ranks() - 1.0) *
+                                   Pieces::count_of(spec, 1);
+                          },
+                      .steps = [](Shape on) { return on.ranks - 1.0; },
+                      .critical_bytes = [](Shape on) { return on.ranks - 1.0; },
+                      .default_chunk = Bytes{512.0 * 1024.0},  // as of the double binary tree
+                      .in_nccl = true,
+                      .bytes_per_rank = "S",
+                      .steps_taken = "n-1",
+                      .time = "~ (n-2) (alpha + c/B) + S/B",
+                      .when = "always: there is no other"});
+
+}  // namespace
+}  // namespace stepcast

@@ -1,0 +1,102 @@
+#include "collective/nccl_chunks.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace stepcast::nccl {
+namespace {
+
+constexpr Bytes kib(double count) { return Bytes{1024.0 * count}; }
+constexpr double slots = 8;  // NCCL_STEPS, src/include/device.h
+
+/// Payload of one slot. LL's buffer is 512 KiB of which half are flags, LL128's 4,915,200 B with
+/// 120 B of data in 128 (src/init.cc computeBuffSizes); NCCL_BUFFSIZE is Simple's alone.
+Bytes slot_of(const ChunkQuestion& question) {
+  if (question.protocol == "LL") return kib(512) / slots / 2.0;
+  if (question.protocol == "LL128") return Bytes{4'915'200} / slots * (120.0 / 128.0);
+  return question.buffer / slots;
+}
+
+/// What chunks are rounded to (ncclProtoGrainSize, src/include/comm.h); LL128's unit is the data of
+/// one warp's 16 lines of 128 B.
+Bytes grain_of(const std::string& protocol) {
+  if (protocol == "LL") return Bytes{16};
+  return protocol == "LL128" ? Bytes{1920} : Bytes{512};
+}
+
+/// Halves while there are too few chunks to fill the pipeline and they stay above `least`.
+void halve(Bytes& chunk, const ChunkQuestion& question, double wanted, Bytes least) {
+  while (question.bytes / (chunk * static_cast<double>(question.channels)) < wanted &&
+         chunk > least)
+    chunk = chunk / 2.0;
+}
+
+Bytes tree_chunk(const ChunkQuestion& question, Bytes chunk) {
+  const double per_node = question.on.per_node();
+  const double depth = halvings(question.on.nodes) + per_node - 1.0;
+  if (question.protocol == "LL128") {
+    // enqueue.cc:2070-2077; the depth that NCCL reckons with counts 0.1 for each local rank.
+    const double steps = 1.0 + std::log2(question.on.nodes) + 0.1 * per_node;
+    halve(chunk, question, 64.0 * steps / per_node, kib(128));
+    halve(chunk, question, 16.0 * steps / per_node, kib(32));
+  } else if (question.protocol == "Simple" && question.version < Version{2, 20, 0}) {
+    halve(chunk, question, 8.0 * depth, kib(128));
+    halve(chunk, question, 4.0 * depth, kib(64));
+    halve(chunk, question, depth, kib(32));
+  }
+  return chunk;
+}
+
+/// NCCL_NVLS_CHUNKSIZE (src/transport/nvls.cc:153), less where there are few
+/// (enqueue.cc:2043-2068).
+Bytes nvls_chunk(const ChunkQuestion& question, Bytes chunk) {
+  chunk = std::min(chunk, kib(128));
+  const double heads = question.on.per_node();
+  const bool tree = question.algorithm == "nvls_tree";
+  // NCCL_NVLSTREE_MAX_CHUNKSIZE, since 2.20.
+  if (tree && question.on.nodes >= 4 && question.version >= Version{2, 20, 0})
+    chunk = std::min(chunk, kib(64));
+  const Bytes concurrent = chunk * (static_cast<double>(question.channels) * heads);
+  const auto below = [&](double times, double most) {
+    if (question.bytes < concurrent * times) chunk = std::min(chunk, kib(most));
+  };
+  if (tree) {
+    below(32, 256);
+    below(16, 128);
+    below(4, 64);
+    below(1, 32);
+  } else {
+    below(64, 64);
+    below(8, 32);
+    below(2, 16);
+  }
+  return chunk;
+}
+
+}  // namespace
+
+RingChunks chunks_of(const ChunkQuestion& question) {
+  const Bytes slot = slot_of(question);
+  if (question.algorithm == "double_binary_tree") {
+    const Bytes chunk = tree_chunk(question, slot);
+    return {.chunk = chunk, .least_slice = chunk, .grain = grain_of(question.protocol)};
+  }
+  if (question.algorithm == "nvls" || question.algorithm == "nvls_tree") {
+    const Bytes chunk = nvls_chunk(question, slot);
+    return {.chunk = chunk, .least_slice = chunk, .grain = grain_of(question.protocol)};
+  }
+  if (question.protocol != "Simple" || question.operation == Operation::broadcast)
+    return {.chunk = slot, .least_slice = slot, .grain = grain_of(question.protocol)};
+  // ALLREDUCE_CHUNKSTEPS and _SLICESTEPS (src/include/collectives.h): a chunk of four slots in two
+  // slices, of which none is below 1/32 of a full one (prims_simple.h). The last loop is cut to
+  // 16 B (device/all_reduce.h).
+  return {.chunk = 4.0 * slot, .least_slice = 2.0 * slot / 32.0, .grain = Bytes{16}, .slices = 2};
+}
+
+Bytes first_ring_chunk(const RingChunks& chunks, Bytes part, double ranks) {
+  const Bytes share = part / ranks;
+  return share > chunks.chunk ? chunks.chunk
+                              : chunks.grain * std::ceil(share / chunks.grain * (1.0 - 1e-12));
+}
+
+}  // namespace stepcast::nccl
