@@ -290,8 +290,6 @@ RULES = [
     Rule("scenario", "/cluster/gpus", r"FILE:/cluster/gpus: .* \[1, 4\] \(2 nodes of 2 GPUs in "),
     Rule("scenario", "/collective/algorithm", "FILE:/collective/algorithm: nvls.* needs switches"),
     Rule("scenario", "/collective/chunking", "FILE:/collective/chunking: NCCL's chunks need"),
-    Rule("scenario", "/collective/nccl_version", "FILE:/collective/nccl_version: must be a version"),
-    Rule("scenario", "/collective/max_channels", r"FILE:/collective/max_channels: .* \[64, 64\]"),
     Rule("scenario", "/cluster/gpus_per_node", "FILE:/cluster/gpus_per_node: "),
     Rule("trace", "/parameters", "FILE:/parameters/1/name: .* stands twice"),
     Rule("trace", "/measured", "FILE:/measured/1/micro_batch: micro-batches must rise"),
