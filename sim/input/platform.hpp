@@ -30,7 +30,7 @@ struct LinkFigures {
   BytesPerSecond bandwidth;
   Seconds
       alpha;  ///< overhead of one transfer of a connection (flag, fence, proxy): docs/model.md §2
-  Seconds latency;  ///< from the end of a transfer to its arrival; keeps nothing busy
+  Seconds latency{};  ///< from the end of a transfer to its arrival; keeps nothing busy
 };
 
 enum class Cpu { intel, amd, arm };
