@@ -114,8 +114,9 @@ TEST_P(EveryAllReduce, GivesTheSumToAnyNumberOfRanks) {
   for (int n = 21; n <= 70; ++n)
     EXPECT_EQ(flaw_of_sum(algorithm().generate(spec_of(n, 1'000'003, 1, 1e18, per_node(8, n)))), "")
         << n;
-  if (!all_to_all)
+  if (!all_to_all) {
     EXPECT_EQ(flaw_of_sum(algorithm().generate(spec_of(128, 1'000'003, 1, 1e18, 8))), "");
+  }
 }
 
 TEST_P(EveryAllReduce, GivesTheSumOfAlmostNothing) {
