@@ -41,10 +41,8 @@ CollectiveRow simulate_size(std::int64_t bytes, const CollectiveOptions& options
   row.sent_bytes_per_rank = std::max_element(sent.begin(), sent.end())->value();
   row.basis = to_string(lowered.basis);
   if (options.explain) {
-    const CollectiveChoice choice =
-        choose(options.operation, lowered.bytes, options.settings, cluster, find_rings(cluster));
-    row.chooser = choice.chooser;
-    row.considered = choice.considered;
+    row.chooser = lowered.chooser;
+    row.considered = lowered.considered;
   }
   return row;
 }

@@ -11,8 +11,7 @@ namespace stepcast {
 
 int list_command(const ListOptions& options) {
   if (options.what == "algorithms") {
-    for (const Operation operation : {Operation::all_reduce, Operation::reduce_scatter,
-                                      Operation::all_gather, Operation::broadcast}) {
+    for (const Operation operation : all_operations) {
       if (operation != Operation::all_reduce) fmt::print("\n");
       fmt::print("{:<26}  {:<23}  {:<17}  {:<45}  {}\n", to_string(operation),
                  "bytes sent per rank", "steps", "time on equal links", "when it wins");

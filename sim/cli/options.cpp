@@ -87,8 +87,7 @@ EngineKind engine_of(const std::string& text) {
 
 Operation operation_of(const std::string& text) {
   std::vector<std::string> known;
-  for (const Operation operation : {Operation::all_reduce, Operation::reduce_scatter,
-                                    Operation::all_gather, Operation::broadcast}) {
+  for (const Operation operation : all_operations) {
     if (text == to_string(operation)) return operation;
     known.emplace_back(to_string(operation));
   }

@@ -15,14 +15,21 @@
 namespace stepcast {
 
 constexpr Bytes unlimited{std::numeric_limits<double>::infinity()};
+/// An eighth of NCCL's default buffer (src/include/device.h), and NCCL_NVLS_CHUNKSIZE
+/// (src/transport/nvls.cc).
+constexpr Bytes nccl_slot{512.0 * 1024.0};
+constexpr Bytes nvls_chunk{128.0 * 1024.0};
 
 /// How NCCL's ring cuts a channel's part of the buffer (docs/model.md §2.1): in loops of n chunks,
 /// each chunk in two slices. The last loop has smaller chunks.
 struct RingChunks {
-  Bytes chunk;        ///< the largest
-  Bytes least_slice;  ///< in a small chunk the last slices are smaller than the first, or empty
-  Bytes grain;        ///< chunks of the last loop are multiples of it
-  int slices = 1;     ///< of a chunk
+  Bytes chunk;          ///< the largest
+  Bytes least_slice{};  ///< in a small chunk the last slices are smaller than the first, or empty
+  Bytes grain{};        ///< chunks of the last loop are multiples of it
+  int slices = 1;       ///< of a chunk
+
+  /// The chunks of a loop that has so much left to move.
+  [[nodiscard]] Bytes chunk_of(Bytes left, double ranks) const;
 };
 
 struct CollectiveAlgorithm;
@@ -57,6 +64,10 @@ struct Pieces {
   std::vector<Bytes> sizes;  ///< of one block
   int total_blocks = 1;      ///< of all channels
 };
+
+/// [node], its ranks in the order of a channel's ring.
+[[nodiscard]] std::vector<std::vector<int>> nodes_along_ring(const CollectiveSpec& spec,
+                                                             int channel);
 
 /// The rounds in which n ranks can halve: ceil(log2 n).
 [[nodiscard]] double halvings(double ranks);

@@ -1,7 +1,6 @@
 #include "collective/choice.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include <fmt/format.h>
@@ -212,8 +211,6 @@ void choose_by_estimate(CollectiveChoice& choice, Bytes bytes, const CollectiveS
   choice.channels = within_limits(static_cast<int>(rings), settings);
   const bool any_measured = std::any_of(protocols.begin(), protocols.end(),
                                         [](const auto& protocol) { return protocol.measured; });
-  if (settings.protocol.value)
-    static_cast<void>(find_protocol(protocols, *settings.protocol.value, settings.protocol.origin));
   for (const ProtocolFigures& protocol : protocols) {
     std::string why_not = left_out(choice.algorithm_name, protocol.name, settings);
     if (!settings.protocol.value && any_measured && !protocol.measured)

@@ -61,24 +61,20 @@ Cluster::Cluster(const Platform& platform, const Calibration* calibration, int r
 
 void Cluster::place_ranks(const Placement& placement) {
   std::vector<int> used = placement.gpus_of_nodes;
-  if (!used.empty()) {
+  int most = placement.gpus_per_node.value_or(platform_->gpus_per_node);
+  if (used.empty()) {
+    used.assign(static_cast<std::size_t>((ranks_ + most - 1) / most), most);
+    used.back() = ranks_ - most * (static_cast<int>(used.size()) - 1);
+  } else {
     if (const int sum = std::accumulate(used.begin(), used.end(), 0); sum != ranks_)
       throw InputError(placement.origin,
                        fmt::format("must add up to {} GPUs, got {}", ranks_, sum));
-    if (const int most = *std::max_element(used.begin(), used.end());
-        most > platform_->gpus_per_node)
-      throw InputError(placement.origin,
-                       fmt::format("{} has {} GPUs in a node, got {}", platform_->name,
-                                   platform_->gpus_per_node, most));
-  } else {
-    const int each = placement.gpus_per_node.value_or(platform_->gpus_per_node);
-    if (each > platform_->gpus_per_node)
-      throw InputError(placement.origin,
-                       fmt::format("{} has {} GPUs in a node, got {}", platform_->name,
-                                   platform_->gpus_per_node, each));
-    used.assign(static_cast<std::size_t>((ranks_ + each - 1) / each), each);
-    used.back() = ranks_ - each * (static_cast<int>(used.size()) - 1);
+    most = *std::max_element(used.begin(), used.end());
   }
+  if (most > platform_->gpus_per_node)
+    throw InputError(placement.origin,
+                     fmt::format("{} has {} GPUs in a node, got {}", platform_->name,
+                                 platform_->gpus_per_node, most));
   if (!placement.origin.empty() && static_cast<int>(used.size()) > platform_->nodes)
     throw InputError(placement.origin,
                      fmt::format("{} GPUs take {} nodes so, and {} has {}", ranks_, used.size(),

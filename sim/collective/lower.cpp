@@ -1,6 +1,7 @@
 #include "collective/lower.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -113,8 +114,7 @@ Bytes set_chunks(CollectiveSpec& spec, const CollectiveChoice& choice,
                                 .least_slice = cut.least_slice * each,
                                 .grain = cut.grain * each,
                                 .slices = cut.slices};
-  return nccl::first_ring_chunk(cut, spec.bytes / static_cast<double>(choice.channels),
-                                cluster.ranks());
+  return cut.chunk_of(spec.bytes / static_cast<double>(choice.channels), cluster.ranks());
 }
 
 /// What the fastest connection could get if it were alone.
@@ -161,7 +161,7 @@ std::string to_string(Basis basis) {
 
 LoweredCollective lower(Operation operation, Bytes bytes, const CollectiveSettings& settings,
                         const Cluster& cluster, const std::vector<Ring>& rings) {
-  const CollectiveChoice choice = choose(operation, bytes, settings, cluster, rings);
+  CollectiveChoice choice = choose(operation, bytes, settings, cluster, rings);
   LoweredCollective lowered;
   lowered.operation = operation;
   lowered.bytes = bytes;
@@ -192,6 +192,8 @@ LoweredCollective lower(Operation operation, Bytes bytes, const CollectiveSettin
   lowered.routes = routes_of(lowered.schedule, rings, cluster);
   set_costs(lowered, choice, cluster, folding.each,
             spec.ring_chunks ? spec.ring_chunks->slices : 1);
+  lowered.chooser = std::move(choice.chooser);
+  lowered.considered = std::move(choice.considered);
   return lowered;
 }
 

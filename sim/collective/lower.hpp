@@ -30,8 +30,10 @@ struct LoweredCollective {
   Bytes bytes;
   std::string algorithm;
   std::string protocol;
-  int channels = 1;  ///< those that move alike are simulated as one, docs/model.md §2.1
-  Bytes chunk;       ///< what one channel moves in a step, at most
+  int channels = 1;     ///< those that move alike are simulated as one, docs/model.md §2.1
+  Bytes chunk;          ///< what one channel moves in a step, at most
+  std::string chooser;  ///< who chose, for people
+  std::vector<ConsideredChoice> considered;  ///< the one taken first, then by estimate
   Basis basis = Basis::mechanism;
   double worst_residual = 0.0;  ///< of the fit behind the figures, relative
   Seconds launch;               ///< from the last rank's arrival to the first transfers

@@ -17,13 +17,6 @@ Bytes slot_of(const ChunkQuestion& question) {
   return question.buffer / slots;
 }
 
-/// What chunks are rounded to (ncclProtoGrainSize, src/include/comm.h); LL128's unit is the data of
-/// one warp's 16 lines of 128 B.
-Bytes grain_of(const std::string& protocol) {
-  if (protocol == "LL") return Bytes{16};
-  return protocol == "LL128" ? Bytes{1920} : Bytes{512};
-}
-
 /// Halves while there are too few chunks to fill the pipeline and they stay above `least`.
 void halve(Bytes& chunk, const ChunkQuestion& question, double wanted, Bytes least) {
   while (question.bytes / (chunk * static_cast<double>(question.channels)) < wanted &&
@@ -47,10 +40,9 @@ Bytes tree_chunk(const ChunkQuestion& question, Bytes chunk) {
   return chunk;
 }
 
-/// NCCL_NVLS_CHUNKSIZE (src/transport/nvls.cc:153), less where there are few
-/// (enqueue.cc:2043-2068).
-Bytes nvls_chunk(const ChunkQuestion& question, Bytes chunk) {
-  chunk = std::min(chunk, kib(128));
+/// NCCL_NVLS_CHUNKSIZE, less where there are few (enqueue.cc:2043-2068).
+Bytes nvls_chunk_of(const ChunkQuestion& question, Bytes chunk) {
+  chunk = std::min(chunk, nvls_chunk);
   const double heads = question.on.per_node();
   const bool tree = question.algorithm == "nvls_tree";
   // NCCL_NVLSTREE_MAX_CHUNKSIZE, since 2.20.
@@ -77,26 +69,19 @@ Bytes nvls_chunk(const ChunkQuestion& question, Bytes chunk) {
 
 RingChunks chunks_of(const ChunkQuestion& question) {
   const Bytes slot = slot_of(question);
-  if (question.algorithm == "double_binary_tree") {
-    const Bytes chunk = tree_chunk(question, slot);
-    return {.chunk = chunk, .least_slice = chunk, .grain = grain_of(question.protocol)};
-  }
-  if (question.algorithm == "nvls" || question.algorithm == "nvls_tree") {
-    const Bytes chunk = nvls_chunk(question, slot);
-    return {.chunk = chunk, .least_slice = chunk, .grain = grain_of(question.protocol)};
-  }
-  if (question.protocol != "Simple" || question.operation == Operation::broadcast)
-    return {.chunk = slot, .least_slice = slot, .grain = grain_of(question.protocol)};
+  if (question.algorithm == "double_binary_tree") return {.chunk = tree_chunk(question, slot)};
+  if (question.algorithm == "nvls" || question.algorithm == "nvls_tree")
+    return {.chunk = nvls_chunk_of(question, slot)};
+  if (question.operation == Operation::broadcast) return {.chunk = slot};
+  // The last loop of a ring is cut to 16 B (device/all_reduce.h), or to LL128's unit: the data of
+  // one warp's 16 lines of 128 B (ncclProtoGrainSize, src/include/comm.h).
+  if (question.protocol != "Simple")
+    return {.chunk = slot,
+            .least_slice = slot,
+            .grain = question.protocol == "LL128" ? Bytes{1920} : Bytes{16}};
   // ALLREDUCE_CHUNKSTEPS and _SLICESTEPS (src/include/collectives.h): a chunk of four slots in two
-  // slices, of which none is below 1/32 of a full one (prims_simple.h). The last loop is cut to
-  // 16 B (device/all_reduce.h).
+  // slices, of which none is below 1/32 of a full one (prims_simple.h).
   return {.chunk = 4.0 * slot, .least_slice = 2.0 * slot / 32.0, .grain = Bytes{16}, .slices = 2};
-}
-
-Bytes first_ring_chunk(const RingChunks& chunks, Bytes part, double ranks) {
-  const Bytes share = part / ranks;
-  return share > chunks.chunk ? chunks.chunk
-                              : chunks.grain * std::ceil(share / chunks.grain * (1.0 - 1e-12));
 }
 
 }  // namespace stepcast::nccl

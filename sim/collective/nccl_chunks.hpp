@@ -24,10 +24,8 @@ struct ChunkQuestion {
   Bytes buffer = default_buffer;  ///< of a connection under Simple
 };
 
-/// For one channel, in bytes of payload: `chunk` is what a step moves of a large buffer.
+/// For one channel, in bytes of payload: `chunk` is what a step moves of a large buffer. The rest
+/// is for rings only.
 [[nodiscard]] RingChunks chunks_of(const ChunkQuestion& question);
-
-/// The first chunk of a ring that moves `part` on this channel: all of them when it is short.
-[[nodiscard]] Bytes first_ring_chunk(const RingChunks& chunks, Bytes part, double ranks);
 
 }  // namespace stepcast::nccl

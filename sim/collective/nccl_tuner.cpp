@@ -451,6 +451,17 @@ int channels_for(const Communicator& communicator, const Graphs& graphs, Algorit
   return channels;
 }
 
+RingLatency ring_latency(Protocol protocol) {
+  constexpr Version any = v2_18_1;  // a ring's have never changed since
+  const auto hop = [&](Hop kind) {
+    return us(hop_latency(any, kind, Algorithm::ring)[index(protocol)]);
+  };
+  return {.base = us(base_latency(any, Algorithm::ring)[index(protocol)]),
+          .nvlink = hop(Hop::nvlink),
+          .pci = hop(Hop::pci),
+          .net = hop(Hop::net)};
+}
+
 BytesPerSecond channel_rate(const Communicator& communicator) {
   const Version version = std::max(communicator.version, v2_18_1);
   return giga(tree_most(version)[index(generation_of(communicator))][0]);

@@ -52,6 +52,12 @@ struct Candidate {
 [[nodiscard]] int channels_for(const Communicator& communicator, const Graphs& graphs,
                                Algorithm algorithm, Protocol protocol, Bytes bytes);
 
+/// Of a ring: what it takes besides its hops, and a hop of each kind.
+struct RingLatency {
+  Seconds base, nvlink, pci, net;
+};
+[[nodiscard]] RingLatency ring_latency(Protocol protocol);
+
 /// What one channel's thread block moves at most each way: perChMaxTreeBws on one node.
 [[nodiscard]] BytesPerSecond channel_rate(const Communicator& communicator);
 

@@ -2,28 +2,26 @@
 
 #include <algorithm>
 
+#include "collective/nccl_tuner.hpp"
+
 namespace stepcast {
 namespace {
 
-constexpr Seconds us(double value) { return Seconds{1e-6 * value}; }
-
-/// NCCL's tables of a ring (src/graph/tuning.cc v2.28.9-1:149, baseLatencies and hwLatencies): the
-/// base stands for the launch; of a hop, what LL takes is the way itself, for it has no fence to
-/// wait for, and what the others take more keeps the sender busy.
-ProtocolFigures nominal_low_latency(const std::string& name, const Platform& platform) {
-  const bool ll = name == "LL";
+/// NCCL's figures of a ring: the base stands for the launch; of a hop, what LL takes is the way
+/// itself, for it has no fence to wait for, and what the others take more keeps the sender busy.
+ProtocolFigures nominal_low_latency(nccl::Protocol protocol, const Platform& platform) {
+  const nccl::RingLatency way = nccl::ring_latency(nccl::Protocol::ll);
+  const nccl::RingLatency whole = nccl::ring_latency(protocol);
   const bool pcie = platform.over_pcie();
   ProtocolFigures figures;
-  figures.name = name;
+  figures.name = nccl::to_string(protocol);
   figures.measured = false;
-  figures.efficiency = 1.0 / wire_bytes_per_byte(name);
-  figures.launch = us(ll ? 6.6 : 14.0);
-  figures.latency_intra_node = us(pcie ? 1.0 : 0.6);
-  figures.latency_inter_node = us(2.7);
-  if (!ll) {
-    figures.alpha_intra_node = us(pcie ? 2.5 : 1.9) - figures.latency_intra_node;
-    figures.alpha_inter_node = us(4.0) - figures.latency_inter_node;
-  }
+  figures.efficiency = 1.0 / wire_bytes_per_byte(figures.name);
+  figures.launch = whole.base;
+  figures.latency_intra_node = pcie ? way.pci : way.nvlink;
+  figures.latency_inter_node = way.net;
+  figures.alpha_intra_node = (pcie ? whole.pci : whole.nvlink) - figures.latency_intra_node;
+  figures.alpha_inter_node = whole.net - figures.latency_inter_node;
   return figures;
 }
 
@@ -31,7 +29,8 @@ ProtocolFigures nominal_simple(const Platform& platform) {
   ProtocolFigures figures;
   figures.name = "Simple";
   figures.measured = false;
-  if (platform.gpu.compute_capability) figures.launch = us(8.4);
+  if (platform.gpu.compute_capability)
+    figures.launch = nccl::ring_latency(nccl::Protocol::simple).base;
   figures.alpha_intra_node = platform.intra_node.alpha;
   figures.latency_intra_node = platform.intra_node.latency;
   if (platform.nics) {
@@ -53,7 +52,8 @@ std::vector<ProtocolFigures> protocols_of(const Cluster& cluster) {
   };
   const Platform& platform = cluster.platform();
   if (platform.gpu.compute_capability)
-    for (const char* name : {"LL", "LL128"}) add_nominal(nominal_low_latency(name, platform));
+    for (const nccl::Protocol protocol : {nccl::Protocol::ll, nccl::Protocol::ll128})
+      add_nominal(nominal_low_latency(protocol, platform));
   if (platform.gpu.compute_capability || protocols.empty()) add_nominal(nominal_simple(platform));
   return protocols;
 }

@@ -64,10 +64,26 @@ std::vector<Bytes> Pieces::of_whole_buffer() const {
   return all;
 }
 
+std::vector<std::vector<int>> nodes_along_ring(const CollectiveSpec& spec, int channel) {
+  std::vector<std::size_t> node_of(static_cast<std::size_t>(spec.ranks()));
+  for (std::size_t node = 0; node < spec.nodes.size(); ++node)
+    for (const int rank : spec.nodes[node]) node_of[static_cast<std::size_t>(rank)] = node;
+  std::vector<std::vector<int>> ordered(spec.nodes.size());
+  for (const int rank : spec.rings[static_cast<std::size_t>(channel)])
+    ordered[node_of[static_cast<std::size_t>(rank)]].push_back(rank);
+  return ordered;
+}
+
 double halvings(double ranks) { return std::bit_width(static_cast<unsigned>(ranks) - 1U); }
 
+Bytes RingChunks::chunk_of(Bytes left, double ranks) const {
+  const Bytes share = left / ranks;
+  if (share > chunk) return chunk;
+  return grain > Bytes{0.0} ? grain * std::ceil(share / grain * (1.0 - 1e-12)) : share;
+}
+
 Registry<CollectiveAlgorithm>& collective_algorithms(Operation operation) {
-  static std::array<Registry<CollectiveAlgorithm>, 4> registries;
+  static std::array<Registry<CollectiveAlgorithm>, all_operations.size()> registries;
   return registries[static_cast<std::size_t>(operation)];
 }
 

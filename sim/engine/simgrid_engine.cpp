@@ -172,7 +172,7 @@ class Execution final : public Sink {
         done_(job.program.collectives.size()) {
     for (const BytesPerSecond bandwidth : job.cluster.bandwidths()) network_.add_link(bandwidth);
     for (const LoweredCollective& lowered : job.lowered)
-      routes_.push_back(with_channel_links(lowered));
+      limited_.push_back(with_channel_links(lowered));
     network_.seal();
     timeline_.ranks = job.cluster.ranks();
     for (const Segment& segment : job.program.segments) {
@@ -287,8 +287,9 @@ class Execution final : public Sink {
     ranks_left_ = ranks_;
     timeline_.collectives[current_].start = network_.now();
     const LoweredCollective& collective = job_.collective(current_);
-    running_ = std::make_unique<RunningCollective>(collective, routes_[job_.lowered_of[current_]],
-                                                   network_);
+    const std::vector<Route>& limited = limited_[job_.lowered_of[current_]];
+    running_ = std::make_unique<RunningCollective>(
+        collective, limited.empty() ? collective.routes : limited, network_);
     network_.at(collective.launch, launch_tag);
   }
 
@@ -312,11 +313,12 @@ class Execution final : public Sink {
     }
   }
 
-  /// A connection that its channel limits gets a link of its own at that rate.
+  /// A connection that its channel limits gets a link of its own at that rate. Empty where none is
+  /// limited.
   [[nodiscard]] std::vector<Route> with_channel_links(const LoweredCollective& lowered) {
+    if (!std::isfinite(lowered.channel_rate.value())) return {};
     std::vector<Route> routes = lowered.routes;
-    if (std::isfinite(lowered.channel_rate.value()))
-      for (Route& route : routes) route.links.push_back(network_.add_link(lowered.channel_rate));
+    for (Route& route : routes) route.links.push_back(network_.add_link(lowered.channel_rate));
     return routes;
   }
 
@@ -368,7 +370,7 @@ class Execution final : public Sink {
   const Job& job_;
   std::size_t ranks_;
   Network network_;
-  std::vector<std::vector<Route>> routes_;  ///< [lowered collective][connection]
+  std::vector<std::vector<Route>> limited_;  ///< [lowered collective][connection]
   Timeline timeline_;
   std::vector<std::size_t> first_task_;   ///< of each segment
   std::vector<Place> places_;             ///< by rank

@@ -2,6 +2,7 @@
 // ranks run the same program on their own data.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <variant>
@@ -33,6 +34,8 @@ using Task = std::variant<Compute, Launch, Wait>;
 /// Sizes of all of them are those of nccl-tests: the whole buffer, of which reduce-scatter leaves
 /// and all-gather takes 1/n on each rank.
 enum class Operation { all_reduce, reduce_scatter, all_gather, broadcast };
+inline constexpr std::array all_operations = {Operation::all_reduce, Operation::reduce_scatter,
+                                              Operation::all_gather, Operation::broadcast};
 [[nodiscard]] const char* to_string(Operation operation);
 
 /// The AllReduce of one bucket of gradients, or another collective, launched once by each rank each

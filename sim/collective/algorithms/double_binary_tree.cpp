@@ -45,14 +45,9 @@ struct Tree {
 
 Tree make_tree(int tree, const CollectiveSpec& spec, int channel) {
   const int count = static_cast<int>(spec.nodes.size());
-  std::vector<std::size_t> node_of(static_cast<std::size_t>(spec.ranks()));
-  for (std::size_t node = 0; node < spec.nodes.size(); ++node)
-    for (const int rank : spec.nodes[node]) node_of[static_cast<std::size_t>(rank)] = node;
   Tree made;
   // A chain follows the channel's ring through the node, whose links are known to be there.
-  made.chain.resize(spec.nodes.size());
-  for (const int rank : spec.rings[static_cast<std::size_t>(channel)])
-    made.chain[node_of[static_cast<std::size_t>(rank)]].push_back(rank);
+  made.chain = nodes_along_ring(spec, channel);
   // The two trees meet the network at different ends of a node's chain.
   if (tree == 1)
     for (auto& chain : made.chain) std::reverse(chain.begin(), chain.end());
@@ -126,8 +121,7 @@ const bool registered =
               .count_transfers = count_double_tree_transfers,
               .steps = [](Shape on) { return 2.0 * (halvings(on.nodes) + on.per_node() - 1.0); },
               .critical_bytes = [](Shape /*on*/) { return 2.0; },  // pieces follow each other
-              // NCCL_BUFFSIZE / 8 slots (src/include/device.h, enqueue.cc calcCollChunking)
-              .default_chunk = Bytes{512.0 * 1024.0},
+              .default_chunk = nccl_slot,
               .in_nccl = true,
               .bytes_per_rank = "up to 2 S",
               .steps_taken = "2 (log2 N + g-1)",

@@ -19,17 +19,6 @@ enum class Inside { ring, direct, in_switch };
 // Connections of different levels do not wait for each other.
 enum Stage : int { reduce_stage, spread_stage, stages_in_node };
 
-/// The ranks of each node in the order of a channel's ring; owners first to last.
-std::vector<std::vector<int>> nodes_along_ring(const CollectiveSpec& spec, int channel) {
-  std::vector<std::size_t> node_of(static_cast<std::size_t>(spec.ranks()));
-  for (std::size_t node = 0; node < spec.nodes.size(); ++node)
-    for (const int rank : spec.nodes[node]) node_of[static_cast<std::size_t>(rank)] = node;
-  std::vector<std::vector<int>> ordered(spec.nodes.size());
-  for (const int rank : spec.rings[static_cast<std::size_t>(channel)])
-    ordered[node_of[static_cast<std::size_t>(rank)]].push_back(rank);
-  return ordered;
-}
-
 int blocks_of(const CollectiveSpec& spec) {
   std::size_t fewest = spec.nodes.front().size();
   for (const auto& ranks : spec.nodes) fewest = std::min(fewest, ranks.size());
@@ -78,8 +67,7 @@ class NodeLevel {
     }
     // The owner's own part passes the switch too.
     for (std::size_t from = inside_ == Inside::in_switch ? 0 : 1; from < ranks_.size(); ++from)
-      arrived.push_back(add(at(owner + from), inside_ == Inside::in_switch ? switch_ : at(owner),
-                            reduce_stage, true, {}));
+      arrived.push_back(add(at(owner + from), hub(owner), reduce_stage, true, {}));
     if (inside_ == Inside::in_switch)
       arrived = {add(switch_, at(owner), reduce_stage, false, arrived)};
     return arrived;
@@ -96,13 +84,16 @@ class NodeLevel {
       if (inside_ == Inside::ring)
         arrived = {add(at(owner + step - 1), at(owner + step), spread_stage, false, arrived)};
       else
-        add(inside_ == Inside::in_switch ? switch_ : at(owner), at(owner + step), spread_stage,
-            false, arrived);
+        add(hub(owner), at(owner + step), spread_stage, false, arrived);
     }
   }
 
  private:
   [[nodiscard]] int at(std::size_t place) const { return ranks_[place % ranks_.size()]; }
+  /// Where the parts of a block meet when they do not go round a ring.
+  [[nodiscard]] int hub(std::size_t owner) const {
+    return inside_ == Inside::in_switch ? switch_ : at(owner);
+  }
   int add(int src, int dst, Stage stage, bool reduce, const std::vector<int>& after) {
     return builder_.add({src, dst, channel_, first_stage_ + stage}, first_chunk_, chunks_, reduce,
                         after);
@@ -207,11 +198,13 @@ double count_two_level_transfers(const CollectiveSpec& spec, Inside inside) {
   return spec.channels() * Pieces::count_of(spec, blocks) * blocks * (between + in_node);
 }
 
-Schedule hierarchical(const CollectiveSpec& spec) {
-  return two_levels(spec, spec.direct_in_node ? Inside::direct : Inside::ring);
+Inside inside_of(const CollectiveSpec& spec) {
+  return spec.direct_in_node ? Inside::direct : Inside::ring;
 }
+
+Schedule hierarchical(const CollectiveSpec& spec) { return two_levels(spec, inside_of(spec)); }
 double count_hierarchical_transfers(const CollectiveSpec& spec) {
-  return count_two_level_transfers(spec, spec.direct_in_node ? Inside::direct : Inside::ring);
+  return count_two_level_transfers(spec, inside_of(spec));
 }
 
 Schedule in_switch(const CollectiveSpec& spec) { return two_levels(spec, Inside::in_switch); }
@@ -237,19 +230,18 @@ const bool hierarchical_registered =
              .when = "links inside a node much faster than between nodes"});
 const bool nvls_registered =
     collective_algorithms(Operation::all_reduce)
-        .add("nvls",
-             {.generate = in_switch,
-              .count_transfers = count_in_switch_transfers,
-              .steps = [](Shape on) { return on.ranks > 1.0 ? 4.0 : 0.0; },
-              .critical_bytes = [](Shape on) { return (on.ranks + 1.0) / on.ranks; },
-              .default_chunk = Bytes{128.0 * 1024.0},  // NCCL_NVLS_CHUNKSIZE, src/transport/nvls.cc
-              .in_nccl = true,
-              .needs_switch_sum = true,
-              .one_node_only = true,
-              .bytes_per_rank = "(n+1)/n S",
-              .steps_taken = "4",
-              .time = "~ 4 (alpha + c/B) + (n+1)/n S/B",
-              .when = "from about 2 MiB on one node of 5 or more GPUs"});
+        .add("nvls", {.generate = in_switch,
+                      .count_transfers = count_in_switch_transfers,
+                      .steps = [](Shape on) { return on.ranks > 1.0 ? 4.0 : 0.0; },
+                      .critical_bytes = [](Shape on) { return (on.ranks + 1.0) / on.ranks; },
+                      .default_chunk = nvls_chunk,
+                      .in_nccl = true,
+                      .needs_switch_sum = true,
+                      .one_node_only = true,
+                      .bytes_per_rank = "(n+1)/n S",
+                      .steps_taken = "4",
+                      .time = "~ 4 (alpha + c/B) + (n+1)/n S/B",
+                      .when = "from about 2 MiB on one node of 5 or more GPUs"});
 const bool nvls_tree_registered =
     collective_algorithms(Operation::all_reduce)
         .add("nvls_tree",
@@ -257,7 +249,7 @@ const bool nvls_tree_registered =
               .count_transfers = count_in_switch_transfers,
               .steps = [](Shape on) { return 4.0 + 2.0 * halvings(on.nodes); },
               .critical_bytes = [](Shape on) { return (on.per_node() + 1.0) / on.per_node(); },
-              .default_chunk = Bytes{128.0 * 1024.0},
+              .default_chunk = nvls_chunk,
               .in_nccl = true,
               .needs_switch_sum = true,
               .bytes_per_rank = "(g+1)/g S + up to 2 S/g",

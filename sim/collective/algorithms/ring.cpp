@@ -25,11 +25,7 @@ double most_pieces_of_all_loops(const CollectiveSpec& spec, double n) {
 }
 
 Loop make_loop(Bytes left, int n, const RingChunks& cut) {
-  Bytes chunk = left / static_cast<double>(n);
-  if (chunk > cut.chunk)
-    chunk = cut.chunk;
-  else if (cut.grain > Bytes{0.0})
-    chunk = cut.grain * std::ceil(chunk / cut.grain * (1.0 - 1e-12));
+  const Bytes chunk = cut.chunk_of(left, n);
   // An empty slice is waited for and posted like any other (prims_simple.h, genericOp).
   const Bytes slice = std::max(chunk / static_cast<double>(cut.slices), cut.least_slice);
   Loop loop;
@@ -190,7 +186,7 @@ const bool broadcast_registered =
                           },
                       .steps = [](Shape on) { return on.ranks - 1.0; },
                       .critical_bytes = [](Shape on) { return on.ranks - 1.0; },
-                      .default_chunk = Bytes{512.0 * 1024.0},  // as of the double binary tree
+                      .default_chunk = nccl_slot,
                       .in_nccl = true,
                       .bytes_per_rank = "S",
                       .steps_taken = "n-1",

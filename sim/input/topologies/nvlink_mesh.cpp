@@ -10,6 +10,29 @@
 namespace stepcast {
 namespace {
 
+/// Over the GPU with the widest way between the two, the first of equals; as many lanes as that
+/// has.
+void add_detours(NodeGraph& graph) {
+  const std::size_t gpus = graph.lanes.size();
+  graph.detours.assign(gpus, std::vector<std::vector<Lane>>(gpus));
+  for (std::size_t from = 0; from < gpus; ++from)
+    for (std::size_t to = 0; to < gpus; ++to) {
+      if (from == to || !graph.lanes[from][to].empty()) continue;
+      std::size_t best = 0;
+      std::size_t width = 0;
+      for (std::size_t over = 0; over < gpus; ++over) {
+        const std::size_t lanes =
+            std::min(graph.lanes[from][over].size(), graph.lanes[over][to].size());
+        if (lanes <= width) continue;
+        width = lanes;
+        best = over;
+      }
+      for (std::size_t lane = 0; lane < width; ++lane)
+        graph.detours[from][to].push_back(
+            {graph.lanes[from][best][lane].front(), graph.lanes[best][to][lane].front()});
+    }
+}
+
 NodeGraph nvlink_mesh_graph(const JsonView& interconnect, int gpus) {
   interconnect.allow_only({"kind", "bandwidth_Bps", "alpha_s", "latency_s", "links", "source"});
   NodeGraph graph;
@@ -37,39 +60,11 @@ NodeGraph nvlink_mesh_graph(const JsonView& interconnect, int gpus) {
     }
   }
   for (const auto& lanes : graph.lanes.front()) graph.nvlinks += static_cast<int>(lanes.size());
-  return graph;
-}
-
-/// Over the GPU with the widest way between the two, the first of equals; as many lanes as that
-/// has.
-void add_detours(NodeGraph& graph) {
-  const std::size_t gpus = graph.lanes.size();
-  graph.detours.assign(gpus, std::vector<std::vector<Lane>>(gpus));
-  for (std::size_t from = 0; from < gpus; ++from)
-    for (std::size_t to = 0; to < gpus; ++to) {
-      if (from == to || !graph.lanes[from][to].empty()) continue;
-      std::size_t best = 0;
-      std::size_t width = 0;
-      for (std::size_t over = 0; over < gpus; ++over) {
-        const std::size_t lanes =
-            std::min(graph.lanes[from][over].size(), graph.lanes[over][to].size());
-        if (lanes <= width) continue;
-        width = lanes;
-        best = over;
-      }
-      for (std::size_t lane = 0; lane < width; ++lane)
-        graph.detours[from][to].push_back(
-            {graph.lanes[from][best][lane].front(), graph.lanes[best][to][lane].front()});
-    }
-}
-
-NodeGraph nvlink_mesh_with_detours(const JsonView& interconnect, int gpus) {
-  NodeGraph graph = nvlink_mesh_graph(interconnect, gpus);
   add_detours(graph);
   return graph;
 }
 
-const bool registered = topologies().add("nvlink_mesh", nvlink_mesh_with_detours);
+const bool registered = topologies().add("nvlink_mesh", nvlink_mesh_graph);
 
 }  // namespace
 }  // namespace stepcast
