@@ -27,6 +27,7 @@ struct RingChunks {
   Bytes least_slice{};  ///< in a small chunk the last slices are smaller than the first, or empty
   Bytes grain{};        ///< chunks of the last loop are multiples of it
   int slices = 1;       ///< of a chunk
+  int in_flight = 8;    ///< slices that a receiver has room for, NCCL_STEPS slots
 
   /// The chunks of a loop that has so much left to move.
   [[nodiscard]] Bytes chunk_of(Bytes left, double ranks) const;

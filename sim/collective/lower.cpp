@@ -89,15 +89,21 @@ Folding fold_channels(const CollectiveChoice& choice, std::size_t ring_count) {
   return {channels, 1.0};
 }
 
-/// The sizes that the schedule is to be cut to, and the chunk of one channel.
-Bytes set_chunks(CollectiveSpec& spec, const CollectiveChoice& choice,
-                 const CollectiveSettings& settings, const Cluster& cluster, double each) {
+struct Chunks {
+  Bytes chunk;                        ///< of one channel
+  int slices = 1;                     ///< of a chunk
+  std::optional<int> in_flight = {};  ///< slices for which a receiver has room
+};
+
+/// Sets the sizes that the schedule is to be cut to.
+Chunks set_chunks(CollectiveSpec& spec, const CollectiveChoice& choice,
+                  const CollectiveSettings& settings, const Cluster& cluster, double each) {
   const auto& wanted = settings.chunk_bytes.value;
   if (choice.chunking == Chunking::plain) {
     const Bytes chunk =
         wanted ? Bytes{static_cast<double>(*wanted)} : choice.algorithm->default_chunk;
     spec.largest_chunk = chunk * each;
-    return chunk;
+    return {.chunk = chunk};
   }
   const RingChunks cut = nccl::chunks_of(
       {.operation = spec.operation,
@@ -109,12 +115,14 @@ Bytes set_chunks(CollectiveSpec& spec, const CollectiveChoice& choice,
        .on = {static_cast<double>(cluster.ranks()), static_cast<double>(cluster.nodes())},
        .buffer = wanted ? Bytes{static_cast<double>(*wanted)} : nccl::default_buffer});
   spec.largest_chunk = cut.chunk * each;
-  if (choice.algorithm_name != "ring" || spec.operation == Operation::broadcast) return cut.chunk;
+  if (choice.algorithm_name != "ring" || spec.operation == Operation::broadcast)
+    return {.chunk = cut.chunk, .in_flight = cut.in_flight};
   spec.ring_chunks = RingChunks{.chunk = cut.chunk * each,
                                 .least_slice = cut.least_slice * each,
                                 .grain = cut.grain * each,
                                 .slices = cut.slices};
-  return cut.chunk_of(spec.bytes / static_cast<double>(choice.channels), cluster.ranks());
+  const Bytes part = spec.bytes / static_cast<double>(choice.channels);
+  return {cut.chunk_of(part, cluster.ranks()), cut.slices, cut.in_flight};
 }
 
 /// What the fastest connection could get if it were alone.
@@ -180,21 +188,30 @@ LoweredCollective lower(Operation operation, Bytes bytes, const CollectiveSettin
   if (settings.inter_node_algorithm.value)
     spec.between_nodes =
         collective_algorithms(Operation::all_reduce).find(*settings.inter_node_algorithm.value);
-  lowered.chunk = set_chunks(spec, choice, settings, cluster, folding.each);
+  const Chunks chunks = set_chunks(spec, choice, settings, cluster, folding.each);
+  lowered.chunk = chunks.chunk;
 
   refuse_too_many(choice.algorithm->count_transfers(spec), settings, cluster, bytes);
   lowered.schedule = choice.algorithm->generate(spec);
+  if (chunks.in_flight) limit_in_flight(lowered.schedule, *chunks.in_flight);
   // A chunk is never more than there is to cut.
   if (choice.chunking == Chunking::plain && !lowered.schedule.chunk_bytes.empty())
     lowered.chunk = *std::max_element(lowered.schedule.chunk_bytes.begin(),
                                       lowered.schedule.chunk_bytes.end()) /
                     folding.each;
   lowered.routes = routes_of(lowered.schedule, rings, cluster);
-  set_costs(lowered, choice, cluster, folding.each,
-            spec.ring_chunks ? spec.ring_chunks->slices : 1);
+  set_costs(lowered, choice, cluster, folding.each, chunks.slices);
   lowered.chooser = std::move(choice.chooser);
   lowered.considered = std::move(choice.considered);
   return lowered;
+}
+
+Seconds LoweredCollective::time_to_know(std::size_t dependency, std::size_t transfer) const {
+  const Connection& before = schedule.connection_of(dependency);
+  const int sender = schedule.connection_of(transfer).src;
+  if (before.src == sender) return {};
+  const std::size_t heard_over = before.dst == sender ? dependency : transfer;
+  return latency[static_cast<std::size_t>(schedule.transfers[heard_over].connection)];
 }
 
 std::vector<int> connections_per_link(const LoweredCollective& collective, std::size_t links) {

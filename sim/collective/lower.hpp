@@ -46,6 +46,10 @@ struct LoweredCollective {
   BytesPerSecond channel_rate{std::numeric_limits<double>::infinity()};
   double work_per_byte = 1.0;        ///< what payload takes of a link's time: 1 / efficiency
   double wire_bytes_per_byte = 1.0;  ///< payload with the protocol's flags
+
+  /// From the end of a transfer until the sender of one that depends on it knows: at once if it
+  /// sent both, when it arrives if it receives it, else with the word that the receiver has room.
+  [[nodiscard]] Seconds time_to_know(std::size_t dependency, std::size_t transfer) const;
 };
 
 /// `rings` are find_rings(cluster); what the settings leave open is chosen (choice.hpp). Throws

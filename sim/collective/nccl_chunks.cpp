@@ -7,14 +7,14 @@ namespace stepcast::nccl {
 namespace {
 
 constexpr Bytes kib(double count) { return Bytes{1024.0 * count}; }
-constexpr double slots = 8;  // NCCL_STEPS, src/include/device.h
+constexpr int slots = 8;  // NCCL_STEPS, src/include/device.h
 
 /// Payload of one slot. LL's buffer is 512 KiB of which half are flags, LL128's 4,915,200 B with
 /// 120 B of data in 128 (src/init.cc computeBuffSizes); NCCL_BUFFSIZE is Simple's alone.
 Bytes slot_of(const ChunkQuestion& question) {
-  if (question.protocol == "LL") return kib(512) / slots / 2.0;
-  if (question.protocol == "LL128") return Bytes{4'915'200} / slots * (120.0 / 128.0);
-  return question.buffer / slots;
+  if (question.protocol == "LL") return kib(512) / (2.0 * slots);
+  if (question.protocol == "LL128") return Bytes{4'915'200.0 / slots * 120.0 / 128.0};
+  return question.buffer / double{slots};
 }
 
 /// Halves while there are too few chunks to fill the pipeline and they stay above `least`.
@@ -81,7 +81,11 @@ RingChunks chunks_of(const ChunkQuestion& question) {
             .grain = question.protocol == "LL128" ? Bytes{1920} : Bytes{16}};
   // ALLREDUCE_CHUNKSTEPS and _SLICESTEPS (src/include/collectives.h): a chunk of four slots in two
   // slices, of which none is below 1/32 of a full one (prims_simple.h).
-  return {.chunk = 4.0 * slot, .least_slice = 2.0 * slot / 32.0, .grain = Bytes{16}, .slices = 2};
+  return {.chunk = 4.0 * slot,
+          .least_slice = 2.0 * slot / 32.0,
+          .grain = Bytes{16},
+          .slices = 2,
+          .in_flight = slots / 2};
 }
 
 }  // namespace stepcast::nccl

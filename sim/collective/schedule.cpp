@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "collective/algorithms.hpp"
@@ -19,6 +20,52 @@ std::vector<Bytes> sent_bytes(const Schedule& schedule) {
   }
   sent.resize(static_cast<std::size_t>(schedule.ranks));
   return sent;
+}
+
+void limit_in_flight(Schedule& schedule, int most) {
+  const std::size_t count = schedule.transfers.size();
+  const auto hands_on = [&](std::size_t later, std::size_t earlier) {
+    const Transfer& a = schedule.transfers[earlier];
+    const Transfer& b = schedule.transfers[later];
+    return schedule.connection_of(earlier).dst == schedule.connection_of(later).src &&
+           a.first_chunk < b.first_chunk + b.chunks && b.first_chunk < a.first_chunk + a.chunks;
+  };
+  // Who hands transfer i on: handed_on[handed_on_begin[i] .. handed_on_begin[i + 1]).
+  std::vector<int> handed_on_begin(count + 1, 0);
+  for (std::size_t i = 0; i < count; ++i)
+    for (const int before : schedule.dependencies_of(i))
+      if (hands_on(i, static_cast<std::size_t>(before)))
+        ++handed_on_begin[static_cast<std::size_t>(before) + 1];
+  std::partial_sum(handed_on_begin.begin(), handed_on_begin.end(), handed_on_begin.begin());
+  std::vector<int> handed_on(static_cast<std::size_t>(handed_on_begin.back()));
+  std::vector<int> next(handed_on_begin.begin(), handed_on_begin.end() - 1);
+  for (std::size_t i = 0; i < count; ++i)
+    for (const int before : schedule.dependencies_of(i))
+      if (const auto index = static_cast<std::size_t>(before); hands_on(i, index))
+        handed_on[static_cast<std::size_t>(next[index]++)] = static_cast<int>(i);
+
+  std::vector<int> dependencies;
+  std::vector<int> begin;
+  std::vector<std::vector<int>> in_flight(schedule.connections.size());  // the last `most`, a ring
+  std::vector<std::size_t> sent(schedule.connections.size(), 0);
+  for (std::size_t i = 0; i < count; ++i) {
+    begin.push_back(static_cast<int>(dependencies.size()));
+    const auto own = schedule.dependencies_of(i);
+    dependencies.insert(dependencies.end(), own.begin(), own.end());
+    const auto connection = static_cast<std::size_t>(schedule.transfers[i].connection);
+    std::vector<int>& slots = in_flight[connection];
+    if (slots.empty()) slots.assign(static_cast<std::size_t>(most), -1);
+    int& slot = slots[sent[connection]++ % slots.size()];
+    if (slot >= 0) {
+      const auto held = static_cast<std::size_t>(slot);
+      dependencies.insert(dependencies.end(), handed_on.begin() + handed_on_begin[held],
+                          handed_on.begin() + handed_on_begin[held + 1]);
+    }
+    slot = static_cast<int>(i);
+  }
+  begin.push_back(static_cast<int>(dependencies.size()));
+  schedule.dependencies = std::move(dependencies);
+  schedule.dependencies_begin = std::move(begin);
 }
 
 ScheduleBuilder::ScheduleBuilder(int ranks, std::vector<Bytes> chunk_bytes, int switches) {

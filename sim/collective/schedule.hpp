@@ -40,8 +40,8 @@ struct Schedule {
   int switches = 0;
   std::vector<Connection> connections;
   std::vector<Transfer> transfers;
-  /// What must have arrived at the sender, or left it, before transfer i may start:
-  /// dependencies[dependencies_begin[i] .. dependencies_begin[i + 1]).
+  /// What must have arrived at the sender, or left it, or left the receiver and so made room there,
+  /// before transfer i may start: dependencies[dependencies_begin[i] .. dependencies_begin[i + 1]).
   std::vector<int> dependencies;
   std::vector<int> dependencies_begin;
   std::vector<Bytes> chunk_bytes;  ///< size of each piece: a fluid amount, S/n need not be whole
@@ -51,6 +51,9 @@ struct Schedule {
     const auto begin = static_cast<std::size_t>(dependencies_begin[transfer]);
     const auto end = static_cast<std::size_t>(dependencies_begin[transfer + 1]);
     return {dependencies.data() + begin, end - begin};
+  }
+  [[nodiscard]] const Connection& connection_of(std::size_t transfer) const {
+    return connections[static_cast<std::size_t>(transfers[transfer].connection)];
   }
   [[nodiscard]] Bytes bytes_of(const Transfer& transfer) const {
     const auto first = chunk_bytes.begin() + transfer.first_chunk;
@@ -62,6 +65,11 @@ struct Schedule {
 
 /// Bytes that each rank sends; what a switch sends is not a rank's.
 [[nodiscard]] std::vector<Bytes> sent_bytes(const Schedule& schedule);
+
+/// Gives each receiver room for so many transfers of a connection: the next one waits until the
+/// receiver has handed on the one that far before it. What is not handed on is taken out of the way
+/// at once.
+void limit_in_flight(Schedule& schedule, int most);
 
 /// Puts a schedule together transfer by transfer.
 class ScheduleBuilder {

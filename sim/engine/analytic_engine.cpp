@@ -33,10 +33,7 @@ Evaluation evaluate(const LoweredCollective& collective, const std::vector<Bytes
             "deadlock: transfer {} of the {} schedule waits for transfer {}, which comes later", i,
             collective.algorithm, before));
       const auto index = static_cast<std::size_t>(before);
-      start = std::max(
-          start,
-          evaluation.on_wire[index].end +
-              collective.latency[static_cast<std::size_t>(schedule.transfers[index].connection)]);
+      start = std::max(start, evaluation.on_wire[index].end + collective.time_to_know(index, i));
     }
     const Seconds wire_begin = start + collective.alpha[connection];
     const Seconds end =

@@ -62,7 +62,7 @@ class RunningCollective {
     });
     for (std::size_t i = 0; i < count; ++i)
       missing_.push_back(static_cast<int>(schedule_.dependencies_of(i).size()));
-    arrived_.assign(count, Seconds{0.0});
+    known_.assign(count, Seconds{0.0});
     served_.assign(schedule_.connections.size(), 0);
     busy_.assign(schedule_.connections.size(), false);
     pending_of_end_.assign(static_cast<std::size_t>(schedule_.ends()), 0);
@@ -93,15 +93,16 @@ class RunningCollective {
     ++served_[connection];
     serve(connection);
     const Seconds sent = network_.now();
-    const Seconds arrived = sent + collective_.latency[connection];
     for (const int index : dependents_.of(transfer)) {
       const auto dependent = static_cast<std::size_t>(index);
-      arrived_[dependent] = std::max(arrived_[dependent], arrived);
+      known_[dependent] =
+          std::max(known_[dependent], sent + collective_.time_to_know(transfer, dependent));
       if (--missing_[dependent] == 0)
         serve(static_cast<std::size_t>(schedule_.transfers[dependent].connection));
     }
     std::vector<Idle> idle;
     const Connection ends = schedule_.connections[connection];
+    const Seconds arrived = sent + collective_.latency[connection];
     for (const auto& [end, time] : {std::pair{ends.src, sent}, std::pair{ends.dst, arrived}}) {
       const auto index = static_cast<std::size_t>(end);
       end_done_[index] = std::max(end_done_[index], time);
@@ -141,23 +142,23 @@ class RunningCollective {
     const auto transfer = static_cast<std::size_t>(queue[place]);
     if (missing_[transfer] > 0) return;
     busy_[connection] = true;
-    const Seconds until_arrival = std::max(Seconds{0.0}, arrived_[transfer] - network_.now());
+    const Seconds until_known = std::max(Seconds{0.0}, known_[transfer] - network_.now());
     network_.start_flow(
         routes_[connection].links,
         schedule_.bytes_of(schedule_.transfers[transfer]) * collective_.work_per_byte,
-        until_arrival + collective_.alpha[connection], transfer);
+        until_known + collective_.alpha[connection], transfer);
   }
 
   const LoweredCollective& collective_;
   const std::vector<Route>& routes_;
   const Schedule& schedule_;
   Network& network_;
-  Groups dependents_;             ///< by transfer
-  Groups queues_;                 ///< transfers by connection, in the order of service
-  std::vector<int> missing_;      ///< dependencies still to be sent, by transfer
-  std::vector<Seconds> arrived_;  ///< the last of those that were, by transfer
-  std::vector<int> served_;       ///< by connection
-  std::vector<bool> busy_;        ///< by connection
+  Groups dependents_;           ///< by transfer
+  Groups queues_;               ///< transfers by connection, in the order of service
+  std::vector<int> missing_;    ///< dependencies still to be sent, by transfer
+  std::vector<Seconds> known_;  ///< when the sender knows of those that were, by transfer
+  std::vector<int> served_;     ///< by connection
+  std::vector<bool> busy_;      ///< by connection
   std::vector<int> pending_of_end_;
   std::vector<Seconds> end_done_;
   std::size_t done_ = 0;

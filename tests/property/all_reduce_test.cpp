@@ -295,6 +295,27 @@ TEST(NcclRing, CutsTheLastLoopToItsGrain) {
   EXPECT_EQ(schedule.transfers.size(), 6u * 4 * 2 * 2);
 }
 
+TEST(LimitInFlight, KeepsEverySumAndWaitsForEarlierTransfersOnly) {
+  // With the fewest slots that NCCL's own order of transfers can do with: two chunks of a ring.
+  for (const std::string& name : collective_algorithms(Operation::all_reduce).names()) {
+    const CollectiveAlgorithm& algorithm = *collective_algorithms(Operation::all_reduce).find(name);
+    if (!algorithm.in_nccl) continue;
+    for (const int n : {2, 3, 8, 16}) {
+      const bool ring = name == "ring";
+      Schedule schedule =
+          algorithm.generate(ring ? nccl_spec_of(n, 1e6, 2, 16'384)
+                                  : spec_of(n, 1e6, 2, 1e4, algorithm.one_node_only ? n : 4));
+      const std::size_t before = schedule.dependencies.size();
+      limit_in_flight(schedule, ring ? 4 : 2);
+      EXPECT_GT(schedule.dependencies.size(), before) << name;
+      EXPECT_EQ(flaw_of_sum(schedule), "") << name << " on " << n;
+      for (std::size_t i = 0; i < schedule.transfers.size(); ++i)
+        for (const int dependency : schedule.dependencies_of(i))
+          EXPECT_LT(static_cast<std::size_t>(dependency), i) << name << " on " << n;
+    }
+  }
+}
+
 TEST(ReduceScatter, LeavesEachRankItsBlockOfTheSum) {
   for (const int n : {1, 2, 7, 16})
     for (const int channels : {1, 3}) {

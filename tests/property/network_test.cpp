@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "jobs.hpp"
+#include "max_min.hpp"
 #include "simulate.hpp"
 
 namespace stepcast {
@@ -16,61 +17,41 @@ struct Flow {
   double start;
 };
 
-/// Progressive filling at each event: rates rise together until a link is full, whose flows then
-/// keep theirs. Returns when each flow ends.
+/// Rates from each event to the next. Returns when each flow ends.
 std::vector<double> max_min_reference(const std::vector<Flow>& flows,
                                       const std::vector<double>& bandwidths) {
   enum class State { before, active, done };
   std::vector<State> state(flows.size(), State::before);
-  std::vector<double> left, rate(flows.size(), 0.0), end(flows.size(), 0.0);
+  std::vector<double> left, end(flows.size(), 0.0);
   for (const Flow& flow : flows) left.push_back(flow.bytes);
   double now = 0.0;
   while (std::count(state.begin(), state.end(), State::done) <
          static_cast<std::ptrdiff_t>(flows.size())) {
-    std::vector<double> room = bandwidths;
-    std::vector<bool> fixed(flows.size(), false);
-    while (true) {
-      std::vector<int> open(bandwidths.size(), 0);
-      for (std::size_t i = 0; i < flows.size(); ++i)
-        if (state[i] == State::active && !fixed[i])
-          for (const int link : flows[i].links) ++open[static_cast<std::size_t>(link)];
-      int tightest = -1;
-      const auto share = [&](int link) {
-        return room[static_cast<std::size_t>(link)] / open[static_cast<std::size_t>(link)];
-      };
-      for (int link = 0; link < static_cast<int>(bandwidths.size()); ++link)
-        if (open[static_cast<std::size_t>(link)] > 0 &&
-            (tightest < 0 || share(link) < share(tightest)))
-          tightest = link;
-      if (tightest < 0) break;
-      const double level = share(tightest);
-      for (std::size_t i = 0; i < flows.size(); ++i) {
-        const auto& links = flows[i].links;
-        if (state[i] != State::active || fixed[i] ||
-            std::find(links.begin(), links.end(), tightest) == links.end())
-          continue;
-        fixed[i] = true;
-        rate[i] = level;
-        for (const int link : links) room[static_cast<std::size_t>(link)] -= level;
-      }
-    }
-    double step = std::numeric_limits<double>::infinity();
-    for (std::size_t i = 0; i < flows.size(); ++i) {
-      if (state[i] == State::before) step = std::min(step, flows[i].start + flows[i].latency - now);
-      if (state[i] == State::active) step = std::min(step, left[i] / rate[i]);
-    }
-    now += std::max(step, 0.0);
-    for (std::size_t i = 0; i < flows.size(); ++i) {
+    std::vector<std::size_t> active;
+    std::vector<std::vector<int>> routes;
+    for (std::size_t i = 0; i < flows.size(); ++i)
       if (state[i] == State::active) {
-        left[i] -= rate[i] * step;
-        if (left[i] <= 1e-12 * flows[i].bytes) {
-          state[i] = State::done;
-          end[i] = now;
-        }
-      } else if (state[i] == State::before && flows[i].start + flows[i].latency - now <= 1e-15) {
-        state[i] = State::active;
+        active.push_back(i);
+        routes.push_back(flows[i].links);
+      }
+    const std::vector<double> rates = max_min_rates(routes, bandwidths);
+    double step = std::numeric_limits<double>::infinity();
+    for (std::size_t i = 0; i < flows.size(); ++i)
+      if (state[i] == State::before) step = std::min(step, flows[i].start + flows[i].latency - now);
+    for (std::size_t k = 0; k < active.size(); ++k)
+      step = std::min(step, left[active[k]] / rates[k]);
+    now += std::max(step, 0.0);
+    for (std::size_t k = 0; k < active.size(); ++k) {
+      const std::size_t i = active[k];
+      left[i] -= rates[k] * step;
+      if (left[i] <= 1e-12 * flows[i].bytes) {
+        state[i] = State::done;
+        end[i] = now;
       }
     }
+    for (std::size_t i = 0; i < flows.size(); ++i)
+      if (state[i] == State::before && flows[i].start + flows[i].latency - now <= 1e-15)
+        state[i] = State::active;
   }
   return end;
 }
