@@ -316,6 +316,23 @@ def check_gradients(spans, events):
     check(launched == expected, f"(elements, gradients so far): {launched}, not {expected}")
 
 
+def read_buffers(events, layers):
+    """(elements, dtype) of each broadcast of buffers: running mean and variance of each batch norm,
+    and the batches that it has seen."""
+    dtypes = {"Float": "float32", "Long": "int64"}
+    found = []
+    for e in events["cpu_op"]:
+        if e.args.get("Collective name") == "broadcast":
+            buffers = (e.args["In msg nelems"], dtypes[e.args["dtype"]])
+            if buffers not in found:
+                found.append(buffers)
+    norms = [layer for layer in layers if layer.kind == "bn"]
+    features = sum(layer.parameters[0][1] for layer in norms)
+    expected = [(2 * features, "float32"), (len(norms), "int64")]
+    check(found == expected, f"broadcasts {found} instead of {expected}")
+    return found
+
+
 def micro_batch(spans):
     """The number of samples with which every ReLU's grid fits its layer's output."""
     relus = [
@@ -444,6 +461,14 @@ def main():
         '  "precision": "fp32"',
         f'  "versions": {one_line(framework=json.dumps("PyTorch DDP"), nccl=json.dumps(nccl))}',
         listed("parameters", parameter_lines, "  "),
+        listed(
+            "buffers",
+            [
+                one_line(elements=elements, dtype=json.dumps(dtype))
+                for elements, dtype in read_buffers(events, layers)
+            ],
+            "  ",
+        ),
         '  "optimizer": {"name": "SGD with momentum", "state_bytes_per_element": 4}',
         f'  "measured": [\n{measure(runs)}\n  ]',
     ]

@@ -59,6 +59,7 @@ SCENARIO_FULL = {
         "accumulation": "no_sync",
         "bucket_cap_bytes": 1000,
         "first_bucket_bytes": 100,
+        "broadcast_buffers": True,
         "reference_global_batch": 8,
     },
     "collective": {
@@ -117,6 +118,7 @@ TRACE_FULL = {
         {"name": "w", "elements": 100, "dtype": "float32"},
         {"name": "b", "elements": 10, "dtype": "float16"},
     ],
+    "buffers": [{"elements": 20, "dtype": "float32"}, {"elements": 1, "dtype": "int64"}],
     "measured": [
         {
             **TRACE_SMALL["measured"][0],

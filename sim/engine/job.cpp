@@ -4,6 +4,21 @@
 
 namespace stepcast {
 
+namespace {
+
+/// What a scenario says of algorithm and chunks is about gradients; buffers are broadcast as NCCL
+/// does.
+CollectiveSettings settings_for(Operation operation, CollectiveSettings settings) {
+  if (operation == Operation::all_reduce) return settings;
+  settings.algorithm = {};
+  settings.allowed_algorithms = {};
+  settings.chunk_bytes = {};
+  settings.chunking = {};
+  return settings;
+}
+
+}  // namespace
+
 Job make_job(Program program, const CollectiveSettings& settings, const Cluster& cluster) {
   check_names(Operation::all_reduce, settings, cluster);
   Job job{cluster, std::move(program), {}, {}};
@@ -15,8 +30,8 @@ Job make_job(Program program, const CollectiveSettings& settings, const Cluster&
         known.try_emplace({collective.operation, collective.bytes}, job.lowered.size());
     if (is_new)
       job.lowered.push_back(lower(collective.operation,
-                                  Bytes{static_cast<double>(collective.bytes)}, settings, cluster,
-                                  rings));
+                                  Bytes{static_cast<double>(collective.bytes)},
+                                  settings_for(collective.operation, settings), cluster, rings));
     job.lowered_of.push_back(entry->second);
   }
   return job;

@@ -48,7 +48,7 @@ TrainingSettings read_training(const std::optional<JsonView>& json) {
   training.first_bucket_bytes = ddp_first_bucket_bytes;
   if (!json) return training;
   json->allow_only({"micro_batch", "accumulation_steps", "sync", "accumulation", "bucket_cap_bytes",
-                    "first_bucket_bytes", "reference_global_batch"});
+                    "first_bucket_bytes", "broadcast_buffers", "reference_global_batch"});
   if (const auto value = json->find("micro_batch"))
     training.micro_batch = integer_or_auto(*value, 1, 1 << 24);
   if (const auto value = json->find("accumulation_steps"))
@@ -60,6 +60,8 @@ TrainingSettings read_training(const std::optional<JsonView>& json) {
     training.bucket_cap_bytes = value->integer(1, largest_bytes);
   if (const auto value = json->find("first_bucket_bytes"))
     training.first_bucket_bytes = value->integer(1, largest_bytes);
+  if (const auto value = json->find("broadcast_buffers"))
+    training.broadcast_buffers = value->boolean();
   if (const auto value = json->find("reference_global_batch"))
     training.reference_global_batch = integer_or_auto(*value, 1, std::int64_t{1} << 40);
   return training;

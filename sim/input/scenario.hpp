@@ -31,6 +31,7 @@ struct TrainingSettings {
   AccumulationMode accumulation = AccumulationMode::no_sync;
   std::int64_t bucket_cap_bytes = 0;
   std::int64_t first_bucket_bytes = 0;
+  bool broadcast_buffers = true;                       ///< from rank 0 before forward, as DDP does
   std::optional<std::int64_t> reference_global_batch;  ///< empty: one GPU's micro-batch
 };
 

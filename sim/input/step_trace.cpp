@@ -18,9 +18,19 @@ const std::map<std::string, std::int64_t>& dtype_bytes() {
   return table;
 }
 
-std::vector<std::string> dtype_names() {
+/// Buffers may also count.
+const std::map<std::string, std::int64_t>& buffer_dtype_bytes() {
+  static const auto table = [] {
+    auto all = dtype_bytes();
+    all.insert({{"int64", 8}, {"int32", 4}, {"uint8", 1}, {"bool", 1}});
+    return all;
+  }();
+  return table;
+}
+
+std::vector<std::string> names_in(const std::map<std::string, std::int64_t>& table) {
   std::vector<std::string> names;
-  for (const auto& [name, bytes] : dtype_bytes()) names.push_back(name);
+  for (const auto& [name, bytes] : table) names.push_back(name);
   return names;
 }
 
@@ -91,6 +101,8 @@ MeasuredStep read_measured_step(const JsonView& json, const ParameterIndex& inde
 
 std::int64_t Parameter::bytes() const { return elements * dtype_bytes().at(dtype); }
 
+std::int64_t Buffers::bytes() const { return elements * buffer_dtype_bytes().at(dtype); }
+
 std::int64_t StepTrace::elements() const {
   std::int64_t sum = 0;
   for (const Parameter& parameter : parameters) sum += parameter.elements;
@@ -106,7 +118,7 @@ std::int64_t StepTrace::gradient_bytes() const {
 StepTrace read_step_trace(const JsonView& json) {
   json.expect_format("stepcast.trace/1");
   json.allow_only({"format", "name", "source", "gpu", "precision", "versions", "parameters",
-                   "optimizer", "measured"});
+                   "buffers", "optimizer", "measured"});
   StepTrace trace;
   trace.name = json.at("name").string();
   trace.source = json.at("source").string();
@@ -119,13 +131,20 @@ StepTrace read_step_trace(const JsonView& json) {
   for (const JsonView& entry : json.at("parameters").elements()) {
     entry.allow_only({"name", "elements", "dtype"});
     Parameter parameter{entry.at("name").string(), entry.at("elements").integer(1, most_elements),
-                        entry.at("dtype").word(dtype_names())};
+                        entry.at("dtype").word(names_in(dtype_bytes()))};
     if (!index.emplace(parameter.name, static_cast<int>(trace.parameters.size())).second)
       entry.at("name").fail(
           fmt::format("\"{}\" stands twice among the parameters", parameter.name));
     trace.parameters.push_back(std::move(parameter));
   }
   if (trace.parameters.empty()) json.at("parameters").fail("must name at least one parameter");
+
+  if (const auto buffers = json.find("buffers"))
+    for (const JsonView& entry : buffers->elements()) {
+      entry.allow_only({"elements", "dtype"});
+      trace.buffers.push_back({entry.at("elements").integer(1, most_elements),
+                               entry.at("dtype").word(names_in(buffer_dtype_bytes()))});
+    }
 
   const JsonView optimizer = json.at("optimizer");
   optimizer.allow_only({"name", "state_bytes_per_element"});

@@ -19,6 +19,14 @@ struct Parameter {
   [[nodiscard]] std::int64_t bytes() const;
 };
 
+/// State that is no parameter, such as BatchNorm's running statistics: what one broadcast of DDP
+/// carries.
+struct Buffers {
+  std::int64_t elements = 0;
+  std::string dtype;
+  [[nodiscard]] std::int64_t bytes() const;
+};
+
 /// A piece of work on the compute stream: it starts `gap` after the one before it has ended.
 struct Span {
   std::string name;
@@ -46,6 +54,7 @@ struct StepTrace {
   std::string gpu;
   std::string precision;
   std::vector<Parameter> parameters;  ///< in registration order
+  std::vector<Buffers> buffers;       ///< one for each broadcast
   std::string optimizer;
   double optimizer_state_bytes_per_element = 0.0;
   std::vector<MeasuredStep> measured;  ///< by rising micro-batch

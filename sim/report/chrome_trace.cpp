@@ -68,7 +68,8 @@ void add_communication_track(Events& events, const Job& job, const Timeline& tim
     const LoweredCollective& lowered = job.collective(c);
     const Timeline::CollectiveTimes& times = timeline.collectives[c];
     events.span(
-        communication_track, "all_reduce", fmt::format("all_reduce {}", c),
+        communication_track, to_string(lowered.operation),
+        fmt::format("{} {}", to_string(lowered.operation), c),
         {times.start, times.end[static_cast<std::size_t>(rank)]},
         fmt::format(R"("bytes":{},"algorithm":"{}","protocol":"{}","channels":{},"ready_us":{})",
                     job.program.collectives[c].bytes, lowered.algorithm, lowered.protocol,

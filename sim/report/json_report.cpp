@@ -30,7 +30,8 @@ Json split_json(const Split& split) {
 }
 
 Json bucket_json(const BucketResult& bucket) {
-  return {{"bytes", bucket.bytes},
+  return {{"operation", to_string(bucket.operation)},
+          {"bytes", bucket.bytes},
           {"parameters", bucket.parameters},
           {"algorithm", bucket.algorithm},
           {"protocol", bucket.protocol},

@@ -98,6 +98,7 @@ std::vector<BucketResult> bucket_results(const Job& job, const Timeline& timelin
     const Timeline::CollectiveTimes& times = timeline.collectives[c];
     const LoweredCollective& lowered = job.collective(c);
     BucketResult bucket;
+    bucket.operation = lowered.operation;
     bucket.bytes = job.program.collectives[c].bytes;
     bucket.parameters = job.program.collectives[c].parameters.size();
     bucket.algorithm = lowered.algorithm;
@@ -168,7 +169,7 @@ MemoryResult memory_of(const Point& point, const Job& job) {
 
 /// Step time of one GPU that does the same micro-steps and has nobody to talk to.
 Seconds time_alone(const Point& point) {
-  const Program alone = data_parallel_step(measured_step(point), point.model->parameters,
+  const Program alone = data_parallel_step(*point.model, measured_step(point),
                                            point.scenario.training, point.platform->gpu, 1);
   Seconds sum;
   for (const Segment& segment : alone.segments)
@@ -212,8 +213,8 @@ const MeasuredStep& measured_step(const Point& point) {
 
 Job job_of(const Point& point) {
   const int ranks = point.scenario.gpus;
-  return make_job(data_parallel_step(measured_step(point), point.model->parameters,
-                                     point.scenario.training, point.platform->gpu, ranks),
+  return make_job(data_parallel_step(*point.model, measured_step(point), point.scenario.training,
+                                     point.platform->gpu, ranks),
                   point.scenario.collective,
                   Cluster(*point.platform, point.calibration.get(), ranks,
                           point.scenario.gpus_origin, point.scenario.placement));
@@ -240,11 +241,16 @@ StepResult summarize(const Point& point, const Job& job, const Timeline& timelin
 
   result.buckets = bucket_results(job, timeline);
   double reduced_bytes = 0.0;
-  double worst_residual = 0.0;
+  Seconds busy;
+  Seconds residual_time;
   for (std::size_t c = 0; c < result.buckets.size(); ++c) {
     const BucketResult& bucket = result.buckets[c];
-    reduced_bytes += static_cast<double>(bucket.bytes) * static_cast<double>(bucket.runs_per_step);
-    worst_residual = std::max(worst_residual, job.collective(c).worst_residual);
+    if (bucket.operation == Operation::all_reduce)
+      reduced_bytes +=
+          static_cast<double>(bucket.bytes) * static_cast<double>(bucket.runs_per_step);
+    const Seconds time = static_cast<double>(bucket.runs_per_step) * (bucket.end - bucket.start);
+    busy += time;
+    residual_time += job.collective(c).worst_residual * time;
     result.communication_basis =
         std::max(result.communication_basis.value_or(bucket.basis), bucket.basis);
   }
@@ -254,9 +260,11 @@ StepResult summarize(const Point& point, const Job& job, const Timeline& timelin
   result.sent_per_rank = *std::max_element(sent.begin(), sent.end());
   result.links = link_results(job, result.step_time);
 
-  // What was seen to vary: the measured steps around their median, the fit's worst residual.
+  // What was seen to vary: the measured steps around their median, the fit's worst residuals, each
+  // for the share of communication that it is behind.
   const Seconds on_gpu = result.split.compute + result.split.host + result.split.optimizer;
-  const Seconds comm_error = worst_residual * result.split.exposed_comm;
+  const double residual = busy > Seconds{} ? residual_time / busy : 0.0;
+  const Seconds comm_error = residual * result.split.exposed_comm;
   const auto spread = [&](Seconds extreme) {
     return measured.median > Seconds{0.0} ? (extreme - measured.median) / measured.median : 0.0;
   };

@@ -22,6 +22,7 @@ struct Split {
 };
 
 struct BucketResult {
+  Operation operation = Operation::all_reduce;
   std::int64_t bytes = 0;
   std::size_t parameters = 0;
   std::string algorithm;

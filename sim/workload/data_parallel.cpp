@@ -27,10 +27,10 @@ std::vector<int> ready_order(const MeasuredStep& measured) {
   return order;
 }
 
-/// The collectives of one synchronised micro-step.
-std::vector<Collective> collectives_of(const MeasuredStep& measured,
-                                       const std::vector<Parameter>& parameters,
-                                       const TrainingSettings& training, int world_size) {
+/// The AllReduces of one synchronised micro-step.
+std::vector<Collective> reductions_of(const MeasuredStep& measured,
+                                      const std::vector<Parameter>& parameters,
+                                      const TrainingSettings& training, int world_size) {
   if (world_size == 1) return {};
   switch (training.sync) {
     case SyncMode::ddp:
@@ -47,6 +47,17 @@ std::vector<Collective> collectives_of(const MeasuredStep& measured,
   return one_each;
 }
 
+/// What DDP sends from rank 0 to all before a forward.
+std::vector<Collective> broadcasts_of(const StepTrace& model, const TrainingSettings& training,
+                                      int world_size) {
+  std::vector<Collective> broadcasts;
+  if (world_size == 1 || training.sync != SyncMode::ddp || !training.broadcast_buffers)
+    return broadcasts;
+  for (const Buffers& buffers : model.buffers)
+    broadcasts.push_back({buffers.bytes(), {}, Operation::broadcast});
+  return broadcasts;
+}
+
 /// The kernel that divides reduced gradients by the number of ranks: it reads and writes each once.
 Compute division(const Collective& collective, const Gpu& gpu) {
   Seconds duration = gpu.kernel_floor;
@@ -55,21 +66,11 @@ Compute division(const Collective& collective, const Gpu& gpu) {
   return {Phase::finalize, "divide by world size", duration};
 }
 
-std::vector<Task> unsynchronised_micro_step(const MeasuredStep& measured) {
-  std::vector<Task> tasks;
-  append(tasks, Phase::forward, measured.forward);
-  append(tasks, Phase::backward, measured.backward);
-  return tasks;
-}
-
 /// DDP: each bucket is launched when all its gradients are there and all earlier buckets are
 /// launched; after backward the compute stream waits for all of them, then copies them out.
-std::vector<Task> ddp_micro_step(const MeasuredStep& measured,
-                                 const std::vector<Collective>& buckets,
-                                 std::size_t parameter_count, int first) {
-  std::vector<Task> tasks;
-  append(tasks, Phase::forward, measured.forward);
-
+void append_ddp_backward(std::vector<Task>& tasks, const MeasuredStep& measured,
+                         const std::vector<Collective>& buckets, std::size_t parameter_count,
+                         int first) {
   std::vector<std::size_t> bucket_of(parameter_count);
   std::vector<std::size_t> missing;
   for (const Collective& bucket : buckets) {
@@ -89,43 +90,60 @@ std::vector<Task> ddp_micro_step(const MeasuredStep& measured,
   for (std::size_t i = 0; i < buckets.size(); ++i)
     tasks.emplace_back(Wait{first + static_cast<int>(i)});
   append(tasks, Phase::finalize, measured.finalize);
-  return tasks;
 }
 
 /// The loop people write by hand: after backward, one blocking AllReduce after the other, each
 /// followed by its division.
-std::vector<Task> blocking_micro_step(const MeasuredStep& measured,
-                                      const std::vector<Collective>& collectives, const Gpu& gpu,
-                                      int first) {
-  std::vector<Task> tasks = unsynchronised_micro_step(measured);
+void append_blocking_backward(std::vector<Task>& tasks, const MeasuredStep& measured,
+                              const std::vector<Collective>& collectives, const Gpu& gpu,
+                              int first) {
+  append(tasks, Phase::backward, measured.backward);
   for (std::size_t i = 0; i < collectives.size(); ++i) {
     tasks.emplace_back(Launch{first + static_cast<int>(i)});
     tasks.emplace_back(Wait{first + static_cast<int>(i)});
     tasks.emplace_back(division(collectives[i], gpu));
   }
-  return tasks;
 }
 
 }  // namespace
 
-Program data_parallel_step(const MeasuredStep& measured, const std::vector<Parameter>& parameters,
+Program data_parallel_step(const StepTrace& model, const MeasuredStep& measured,
                            const TrainingSettings& training, const Gpu& gpu, int world_size) {
-  const std::vector<Collective> collectives =
-      collectives_of(measured, parameters, training, world_size);
+  const std::vector<Collective> broadcasts = broadcasts_of(model, training, world_size);
+  const std::vector<Collective> reductions =
+      reductions_of(measured, model.parameters, training, world_size);
   Program program;
-  const auto synchronised_micro_step = [&] {
-    const int first = static_cast<int>(program.collectives.size());
+  const auto add = [&](const std::vector<Collective>& collectives) {
+    const auto first = static_cast<int>(program.collectives.size());
     program.collectives.insert(program.collectives.end(), collectives.begin(), collectives.end());
-    return training.sync == SyncMode::ddp
-               ? ddp_micro_step(measured, collectives, parameters.size(), first)
-               : blocking_micro_step(measured, collectives, gpu, first);
+    return first;
   };
-  if (const std::int64_t earlier = training.accumulation_steps - 1; earlier > 0) {
-    const bool sync_all = training.accumulation == AccumulationMode::sync_every_micro_step;
-    program.segments.push_back(
-        {earlier, sync_all ? synchronised_micro_step() : unsynchronised_micro_step(measured)});
-  }
-  Segment last{1, synchronised_micro_step()};
+  const auto micro_step = [&](bool broadcast, bool reduce) {
+    std::vector<Task> tasks;
+    if (broadcast) {
+      const int first = add(broadcasts);
+      const int last = first + static_cast<int>(broadcasts.size());
+      for (int i = first; i < last; ++i) tasks.emplace_back(Launch{i});
+      for (int i = first; i < last; ++i) tasks.emplace_back(Wait{i});
+    }
+    append(tasks, Phase::forward, measured.forward);
+    if (!reduce)
+      append(tasks, Phase::backward, measured.backward);
+    else if (training.sync == SyncMode::ddp)
+      append_ddp_backward(tasks, measured, reductions, model.parameters.size(), add(reductions));
+    else
+      append_blocking_backward(tasks, measured, reductions, gpu, add(reductions));
+    return tasks;
+  };
+  const std::int64_t earlier = training.accumulation_steps - 1;
+  const bool reduce_in_each = training.accumulation == AccumulationMode::sync_every_micro_step;
+  // Under no_sync DDP broadcasts in the first forward behind a synchronised backward
+  // (require_forward_param_sync of distributed.py): once in a step.
+  const bool broadcast_once = !reduce_in_each && !broadcasts.empty();
+  if (earlier > 0 && broadcast_once) program.segments.push_back({1, micro_step(true, false)});
+  if (const std::int64_t equal = earlier - (broadcast_once ? 1 : 0); equal > 0)
+    program.segments.push_back({equal, micro_step(!broadcast_once, reduce_in_each)});
+  Segment last{1, micro_step(earlier == 0 || !broadcast_once, true)};
   append(last.tasks, Phase::optimizer, measured.optimizer);
   program.segments.push_back(std::move(last));
   return program;

@@ -10,8 +10,7 @@ namespace stepcast {
 
 /// Micro-steps of forward and backward, the AllReduce of the gradients as `training.sync` says, the
 /// optimizer after the last of them (docs/model.md §1). With one rank there is nothing to reduce.
-[[nodiscard]] Program data_parallel_step(const MeasuredStep& measured,
-                                         const std::vector<Parameter>& parameters,
+[[nodiscard]] Program data_parallel_step(const StepTrace& model, const MeasuredStep& measured,
                                          const TrainingSettings& training, const Gpu& gpu,
                                          int world_size);
 

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -38,8 +39,14 @@ TrainingSettings settings(SyncMode sync) {
   return training;
 }
 
+StepTrace model_of(std::vector<Parameter> parameters) {
+  StepTrace model;
+  model.parameters = std::move(parameters);
+  return model;
+}
+
 Program program_of(const TrainingSettings& training, int world_size = 2) {
-  return data_parallel_step(measured_step(), parameters(), training, Gpu{}, world_size);
+  return data_parallel_step(model_of(parameters()), measured_step(), training, Gpu{}, world_size);
 }
 
 using Lines = std::vector<std::string>;
@@ -69,6 +76,74 @@ Lines operator+(Lines a, const Lines& b) {
 
 const Lines forward = {"forward: embed", "forward: head"};
 const Lines backward = {"backward: head", "backward: middle", "backward: embed"};
+
+// Broadcast of buffers ---------------------------------------------------------------------------
+
+class BufferBroadcast : public testing::Test {
+ protected:
+  [[nodiscard]] Program program(int world_size = 2) const {
+    return data_parallel_step(model, measured_step(), training, Gpu{}, world_size);
+  }
+  /// How many collectives each segment launches, as "broadcasts+all_reduces x repeat".
+  [[nodiscard]] Lines launches() const {
+    const Program made = program();
+    Lines all;
+    for (const Segment& segment : made.segments) {
+      int broadcasts = 0;
+      int reductions = 0;
+      for (const Task& task : segment.tasks)
+        if (const auto* launch = std::get_if<Launch>(&task))
+          ++(made.collectives[static_cast<std::size_t>(launch->collective)].operation ==
+                     Operation::broadcast
+                 ? broadcasts
+                 : reductions);
+      all.push_back(std::to_string(broadcasts) + "+" + std::to_string(reductions) + " x " +
+                    std::to_string(segment.repeat));
+    }
+    return all;
+  }
+
+  StepTrace model = [] {
+    StepTrace with_buffers = model_of(parameters());
+    with_buffers.buffers = {{100, "float32"}, {3, "int64"}};
+    return with_buffers;
+  }();
+  TrainingSettings training = settings(SyncMode::ddp);
+};
+
+TEST_F(BufferBroadcast, ComesBeforeForwardWhichWaitsForIt) {
+  const Program made = program();
+  EXPECT_EQ(
+      lines_of(made.segments[0].tasks),
+      lines("launch 0", "launch 1", "wait 0", "wait 1") + forward +
+          lines("backward: head", "launch 2", "backward: middle", "launch 3", "backward: embed",
+                "launch 4", "wait 2", "wait 3", "wait 4", "finalize: copy", "optimizer: step"));
+  EXPECT_EQ(made.collectives[0].bytes, 400);
+  EXPECT_EQ(made.collectives[1].bytes, 24);
+  EXPECT_EQ(made.collectives[1].operation, Operation::broadcast);
+  EXPECT_EQ(made.collectives[2].operation, Operation::all_reduce);
+}
+
+TEST_F(BufferBroadcast, ComesOnceInAStepUnderNoSync) {
+  training.accumulation_steps = 2;
+  EXPECT_EQ(launches(), lines("2+0 x 1", "0+3 x 1"));
+  training.accumulation_steps = 5;
+  EXPECT_EQ(launches(), lines("2+0 x 1", "0+0 x 3", "0+3 x 1"));
+}
+
+TEST_F(BufferBroadcast, ComesInEachMicroStepThatIsSynchronised) {
+  training.accumulation_steps = 5;
+  training.accumulation = AccumulationMode::sync_every_micro_step;
+  EXPECT_EQ(launches(), lines("2+3 x 4", "2+3 x 1"));
+}
+
+TEST_F(BufferBroadcast, IsDdpsAloneAndCanBeSwitchedOff) {
+  EXPECT_EQ(program(1).collectives.size(), 0u);
+  training.broadcast_buffers = false;
+  EXPECT_EQ(launches(), lines("0+3 x 1"));
+  training = settings(SyncMode::flat);
+  EXPECT_EQ(launches(), lines("0+1 x 1"));
+}
 
 // One micro-step ---------------------------------------------------------------------------------
 
@@ -123,7 +198,7 @@ TEST(DdpStep, LaunchesNoBucketBeforeOneThatIsCompleteEarlier) {
   mixed[2] = {"c", 4, "float16"};
   TrainingSettings training = settings(SyncMode::ddp);
   training.first_bucket_bytes = 8;
-  const Program program = data_parallel_step(measured_step(), mixed, training, Gpu{}, 2);
+  const Program program = data_parallel_step(model_of(mixed), measured_step(), training, Gpu{}, 2);
   ASSERT_EQ(program.collectives.size(), 3u);
   EXPECT_EQ(program.collectives[0].parameters, std::vector<int>{2});
   EXPECT_EQ(program.collectives[1].parameters, (std::vector<int>{3, 1}));
@@ -139,7 +214,7 @@ TEST(DdpStep, LaunchesBucketsInTheirOrderEvenIfALaterOneIsCompleteFirst) {
   std::vector<Parameter> mixed = parameters();
   mixed[3].dtype = "float16";
   const Program program =
-      data_parallel_step(measured_step(), mixed, settings(SyncMode::ddp), Gpu{}, 2);
+      data_parallel_step(model_of(mixed), measured_step(), settings(SyncMode::ddp), Gpu{}, 2);
   ASSERT_EQ(program.collectives.size(), 3u);
   EXPECT_EQ(program.collectives[2].parameters, std::vector<int>{3});
   EXPECT_EQ(lines_of(program.segments[0].tasks),
@@ -163,7 +238,7 @@ TEST(FlatStep, ReducesEachDtypeByItself) {
   std::vector<Parameter> mixed = parameters();
   mixed[2].dtype = "float16";
   const Program program =
-      data_parallel_step(measured_step(), mixed, settings(SyncMode::flat), Gpu{}, 2);
+      data_parallel_step(model_of(mixed), measured_step(), settings(SyncMode::flat), Gpu{}, 2);
   ASSERT_EQ(program.collectives.size(), 2u);
   EXPECT_EQ(program.collectives[0].parameters, std::vector<int>{2});
   EXPECT_EQ(program.collectives[0].bytes, 2);
@@ -191,7 +266,7 @@ TEST(PerTensorStep, ReducesAndDividesOneParameterAfterTheOtherInRegistrationOrde
 
 Seconds division_on(const Gpu& gpu) {
   const Program program =
-      data_parallel_step(measured_step(), parameters(), settings(SyncMode::flat), gpu, 2);
+      data_parallel_step(model_of(parameters()), measured_step(), settings(SyncMode::flat), gpu, 2);
   for (const Task& task : program.segments[0].tasks)
     if (const auto* compute = std::get_if<Compute>(&task);
         compute && compute->phase == Phase::finalize)
@@ -238,7 +313,7 @@ TEST(HostGap, StandsBeforeItsSpan) {
   step.forward[1].gap = Seconds{0.25};
   step.optimizer[0].gap = Seconds{0.5};
   const Program program =
-      data_parallel_step(step, parameters(), settings(SyncMode::flat), Gpu{}, 1);
+      data_parallel_step(model_of(parameters()), step, settings(SyncMode::flat), Gpu{}, 1);
   EXPECT_EQ(lines_of(program.segments.at(0).tasks),
             lines("forward: embed", "host: gap before head", "forward: head") + backward +
                 lines("host: gap before step", "optimizer: step"));
@@ -250,7 +325,7 @@ TEST(HostGap, OfDdpsCopiesStandsBehindTheWaits) {
   step.finalize[0].gap = Seconds{0.5};
   TrainingSettings training = settings(SyncMode::ddp);
   training.first_bucket_bytes = no_limit;
-  const Program program = data_parallel_step(step, parameters(), training, Gpu{}, 2);
+  const Program program = data_parallel_step(model_of(parameters()), step, training, Gpu{}, 2);
   EXPECT_EQ(lines_of(program.segments.at(0).tasks),
             forward + backward +
                 lines("launch 0", "wait 0", "host: gap before copy", "finalize: copy",

@@ -171,7 +171,7 @@ std::vector<Mistake> scenario_mistakes() {
       {"AnUnknownKeyOfTheTraining", with(good, "/training/micro_bacth", "8"),
        "s.json:/training: unknown key \"micro_bacth\"; did you mean \"micro_batch\"? known: "
        "micro_batch, accumulation_steps, sync, accumulation, bucket_cap_bytes, "
-       "first_bucket_bytes, reference_global_batch"},
+       "first_bucket_bytes, broadcast_buffers, reference_global_batch"},
       {"AnUnknownWayToSynchronise", with(good, "/training/sync", R"("pertensor")"),
        "s.json:/training/sync: unknown \"pertensor\"; did you mean \"per_tensor\"? known: ddp, "
        "flat, per_tensor"},
