@@ -48,9 +48,9 @@ Bytes nvls_chunk_of(const ChunkQuestion& question, Bytes chunk) {
   // NCCL_NVLSTREE_MAX_CHUNKSIZE, since 2.20.
   if (tree && question.on.nodes >= 4 && question.version >= Version{2, 20, 0})
     chunk = std::min(chunk, kib(64));
-  const Bytes concurrent = chunk * (static_cast<double>(question.channels) * heads);
+  const double concurrent = static_cast<double>(question.channels) * heads;
   const auto below = [&](double times, double most) {
-    if (question.bytes < concurrent * times) chunk = std::min(chunk, kib(most));
+    if (question.bytes < chunk * concurrent * times) chunk = std::min(chunk, kib(most));
   };
   if (tree) {
     below(32, 256);
