@@ -174,9 +174,10 @@ void JsonDocument::set(const std::vector<std::string>& path, const std::string& 
   }
   Json parsed = Json::parse(value, nullptr, /*allow_exceptions=*/false);
   if (parsed.is_discarded()) {
-    const auto bytes = path.back().ends_with("_bytes") ? parse_bytes(value) : std::nullopt;
-    const bool looks_like_a_size = path.back().ends_with("_bytes") && !value.empty() &&
-                                   value.front() >= '0' && value.front() <= '9';
+    const bool is_size = path.back().ends_with("_bytes") || path.back() == "NCCL_BUFFSIZE";
+    const auto bytes = is_size ? parse_bytes(value) : std::nullopt;
+    const bool looks_like_a_size =
+        is_size && !value.empty() && value.front() >= '0' && value.front() <= '9';
     if (looks_like_a_size && !bytes)
       throw InputError(
           origin, fmt::format("must be a size such as 64KiB, 25MiB or 1000000, got {}", value));

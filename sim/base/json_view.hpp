@@ -79,9 +79,9 @@ class JsonDocument {
 
   [[nodiscard]] JsonView root() const;
   /// Sets the value at `path` (keys and list places) as the command line gives it: JSON, or a bare
-  /// word, or a size such as 25MiB for a key that ends in `_bytes`. Missing objects on the way are
-  /// made; the parser of the format then refuses what it does not know. `origin` is what errors
-  /// about this value name instead of the file.
+  /// word, or a size such as 25MiB for a key that ends in `_bytes` (or NCCL_BUFFSIZE). Missing
+  /// objects on the way are made; the parser of the format then refuses what it does not know.
+  /// `origin` is what errors about this value name instead of the file.
   void set(const std::vector<std::string>& path, const std::string& value,
            const std::string& origin);
   [[nodiscard]] const std::string& name() const { return name_; }

@@ -58,6 +58,9 @@ int collective_command(const CollectiveOptions& options) {
     calibration = read_calibration(JsonDocument::read_file(*options.calibration).root());
     inputs.push_back(*options.calibration);
   }
+  if (calibration)
+    if (const std::string warning = foreign_platform(*calibration, platform); !warning.empty())
+      fmt::print(stderr, "stepcast: warning: {}\n", warning);
   if (options.gpus > platform.total_gpus())
     throw InputError(
         "--gpus",

@@ -138,6 +138,16 @@ RunOptions parse_run(const std::vector<std::string>& arguments) {
   return run;
 }
 
+namespace {
+
+/// The option that says the same as a key: chunk-bytes for chunk_bytes.
+std::string dashed(std::string key) {
+  std::replace(key.begin(), key.end(), '_', '-');
+  return key;
+}
+
+}  // namespace
+
 CollectiveOptions parse_collective(const std::vector<std::string>& arguments) {
   po::options_description options;
   options.add_options()("help,h", "")("platform", po::value<std::string>(), "")(
@@ -165,8 +175,7 @@ CollectiveOptions parse_collective(const std::vector<std::string>& arguments) {
   // The same keys, words and errors as in a scenario.
   JsonDocument settings = JsonDocument::parse("{}", "command line");
   for (const char* key : {"algorithm", "protocol", "channels", "chunk_bytes"}) {
-    std::string name = key;
-    std::replace(name.begin(), name.end(), '_', '-');
+    const std::string name = dashed(key);
     if (const auto text = text_of(values, name)) settings.set({key}, *text, option_name(name));
   }
   if (values.count("set") > 0)
@@ -175,6 +184,9 @@ CollectiveOptions parse_collective(const std::vector<std::string>& arguments) {
       if (equals == 0 || equals == std::string::npos)
         throw InputError("--set", fmt::format("must be KEY=VALUE, got {}", setting));
       const std::string key = setting.substr(0, equals);
+      if (settings.root().find(key) && !text_of(values, dashed(key)).value_or("").empty())
+        throw InputError("--set " + key,
+                         fmt::format("is the same as --{}; give one of them", dashed(key)));
       settings.set({key}, setting.substr(equals + 1), "--set " + key);
     }
   collective.settings = read_collective_settings(settings.root());

@@ -57,10 +57,10 @@ void warn_of_foreign_inputs(const Study& study) {
       warnings.insert(fmt::format(
           "the trace of {} was recorded on {}, not on {}: computation is replayed as it was",
           point.model->name, point.model->gpu, platform.gpu.name));
-    if (point.calibration != nullptr && point.calibration->platform != platform.name)
-      warnings.insert(fmt::format(
-          "the calibration \"{}\" was measured on {}, not on {}: communication is extrapolated",
-          point.calibration->name, point.calibration->platform, platform.name));
+    if (point.calibration != nullptr)
+      if (const std::string warning = foreign_platform(*point.calibration, platform);
+          !warning.empty())
+        warnings.insert(warning);
   }
   for (const std::string& warning : warnings)
     fmt::print(stderr, "stepcast: warning: {}\n", warning);

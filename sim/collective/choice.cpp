@@ -44,16 +44,19 @@ ProtocolFigures find_protocol(const std::vector<ProtocolFigures>& protocols,
 
 /// launch + steps (alpha + latency + bytes / rate) of the slowest hop, docs/model.md §3.
 Seconds estimate(const CollectiveAlgorithm& algorithm, const ProtocolFigures& protocol, Bytes bytes,
-                 const Cluster& cluster, double channels) {
+                 const Cluster& cluster, double channels,
+                 const std::optional<nccl::Communicator>& communicator) {
   const Shape on{static_cast<double>(cluster.ranks()), static_cast<double>(cluster.nodes())};
   const double steps = algorithm.steps(on);
   if (steps == 0.0) return protocol.launch;
   const Bytes block =
       bytes * (algorithm.critical_bytes(on) / (steps * channels * protocol.efficiency));
   Seconds slowest_hop;
+  BytesPerSecond intra_node = cluster.intra_node_bandwidth();
+  if (communicator) intra_node = std::min(intra_node, channels * nccl::channel_rate(*communicator));
   if (on.per_node() > 1.0)
-    slowest_hop = std::max(slowest_hop, protocol.alpha_intra_node + protocol.latency_intra_node +
-                                            block / cluster.intra_node_bandwidth());
+    slowest_hop = std::max(
+        slowest_hop, protocol.alpha_intra_node + protocol.latency_intra_node + block / intra_node);
   if (cluster.nodes() > 1) {
     const double per_nic = std::max(1.0, channels / cluster.platform().nics->count);
     slowest_hop = std::max(slowest_hop, protocol.alpha_inter_node + protocol.latency_inter_node +
@@ -112,6 +115,8 @@ int within_limits(int channels, const CollectiveSettings& settings) {
       std::clamp(channels, settings.min_channels, settings.max_channels));
 }
 
+const std::string left_out_by = "left out by ";
+
 /// Why the scenario leaves a way out; empty when it does not.
 std::string left_out(const std::string& algorithm, const std::string& protocol,
                      const CollectiveSettings& settings) {
@@ -121,9 +126,9 @@ std::string left_out(const std::string& algorithm, const std::string& protocol,
     return !allowed.empty() && std::find(allowed.begin(), allowed.end(), name) == allowed.end();
   };
   if (rules_out(settings.algorithm, settings.allowed_algorithms, algorithm))
-    return "left out by " + settings.algorithm.origin;
+    return left_out_by + settings.algorithm.origin;
   if (rules_out(settings.protocol, settings.allowed_protocols, protocol))
-    return "left out by " + settings.protocol.origin;
+    return left_out_by + settings.protocol.origin;
   return "";
 }
 
@@ -167,6 +172,7 @@ void choose_as_nccl(CollectiveChoice& choice, Operation operation, Bytes bytes,
   const nccl::Graphs graphs = nccl::search_graphs(communicator);
   std::vector<nccl::Candidate> table = nccl::cost_table(communicator, graphs, operation);
   std::string obstacle;  // of a way that the scenario would allow
+  bool of_ring = false;
   for (nccl::Candidate& candidate : table) {
     const std::string algorithm = name_of(candidate.algorithm);
     const std::string protocol = to_string(candidate.protocol);
@@ -174,7 +180,12 @@ void choose_as_nccl(CollectiveChoice& choice, Operation operation, Bytes bytes,
     considered = {algorithm, protocol, std::nullopt, candidate.why_not};
     const std::string out = left_out(algorithm, protocol, settings);
     if (!candidate.possible()) {
-      if (out.empty()) obstacle = candidate.why_not;  // the last is Simple, which all have
+      // Of a ring where it is one; else of the last, Simple, which all have.
+      if (out.empty() && (algorithm == default_algorithm || !of_ring)) {
+        obstacle =
+            settings.algorithm.value ? candidate.why_not : algorithm + ": " + candidate.why_not;
+        of_ring = algorithm == default_algorithm;
+      }
       continue;
     }
     considered.estimate = nccl::time_of(candidate, communicator, graphs, operation, bytes);
@@ -208,21 +219,31 @@ void choose_as_nccl(CollectiveChoice& choice, Operation operation, Bytes bytes,
 void choose_by_estimate(CollectiveChoice& choice, Bytes bytes, const CollectiveSettings& settings,
                         const Cluster& cluster, std::size_t rings,
                         const std::vector<ProtocolFigures>& protocols) {
-  choice.channels = within_limits(static_cast<int>(rings), settings);
+  // What NCCL does not have gets as many channels as NCCL's ring would, or it would look slow.
+  const int channels = choice.communicator
+                           ? std::min(2 * nccl::search_graphs(*choice.communicator).ring.channels,
+                                      nccl::channel_limit(choice.communicator->version))
+                           : static_cast<int>(rings);
+  choice.channels = within_limits(std::max(channels, static_cast<int>(rings)), settings);
   const bool any_measured = std::any_of(protocols.begin(), protocols.end(),
                                         [](const auto& protocol) { return protocol.measured; });
   for (const ProtocolFigures& protocol : protocols) {
     std::string why_not = left_out(choice.algorithm_name, protocol.name, settings);
     if (!settings.protocol.value && any_measured && !protocol.measured)
       why_not = "not in the calibration";
-    choice.considered.push_back({choice.algorithm_name, protocol.name,
-                                 estimate(*choice.algorithm, protocol, bytes, cluster,
-                                          static_cast<double>(choice.channels)),
-                                 why_not});
+    choice.considered.push_back(
+        {choice.algorithm_name, protocol.name,
+         estimate(*choice.algorithm, protocol, bytes, cluster, static_cast<double>(choice.channels),
+                  choice.communicator),
+         why_not});
   }
   put_in_order(choice.considered);
-  if (!choice.considered.front().why_not.empty())
-    throw InputError(settings.protocol.origin, "leaves no protocol that has figures");
+  if (!choice.considered.front().why_not.empty()) {
+    const std::string& why_not = choice.considered.front().why_not;
+    throw InputError(why_not.starts_with(left_out_by) ? why_not.substr(left_out_by.size())
+                                                      : settings.protocol.origin,
+                     "leaves nothing that has figures here");
+  }
   choice.protocol = find_protocol(protocols, choice.considered.front().protocol, "");
   for (std::size_t i = 1; i < choice.considered.size(); ++i)
     if (choice.considered[i].why_not.empty()) choice.considered[i].why_not = "slower";

@@ -23,7 +23,8 @@ constexpr double nominal_pcie_share = 12.0 / 15.75;  // of 16 lanes of PCIe 3
 
 /// What the platform's rates are scaled by: measured, or else what NCCL counts on.
 double intra_node_share(const Platform& platform, const Calibration* calibration) {
-  if (calibration != nullptr) return calibration->intra_node_share.value_or(1.0);
+  if (calibration != nullptr && calibration->intra_node_share)
+    return *calibration->intra_node_share;
   if (!platform.gpu.compute_capability) return 1.0;
   if (platform.over_pcie()) return nominal_pcie_share;
   return platform.node_graph.nvlinks > 0 ? nominal_nvlink_share(*platform.gpu.compute_capability)
@@ -31,7 +32,8 @@ double intra_node_share(const Platform& platform, const Calibration* calibration
 }
 
 double inter_node_share(const Platform& platform, const Calibration* calibration) {
-  if (calibration != nullptr) return calibration->inter_node_share.value_or(1.0);
+  if (calibration != nullptr && calibration->inter_node_share)
+    return *calibration->inter_node_share;
   return platform.gpu.compute_capability ? nominal_nic_share : 1.0;
 }
 

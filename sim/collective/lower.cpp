@@ -15,7 +15,7 @@ namespace stepcast {
 namespace {
 
 constexpr const char* fitted_algorithm = "ring";  // what the figures of a calibration are of
-constexpr double most_transfers = 2e8;            // about 5 GB of schedule
+constexpr double most_transfers = 1e8;            // about 5 GB of schedule
 
 Basis basis_of(const std::string& algorithm, const ProtocolFigures& protocol, Bytes bytes,
                const Cluster& cluster) {
@@ -132,6 +132,13 @@ BytesPerSecond fastest_route(const LoweredCollective& lowered, const Cluster& cl
   return rates.empty() ? BytesPerSecond{} : *std::max_element(rates.begin(), rates.end());
 }
 
+Bytes largest_transfer(const Schedule& schedule) {
+  Bytes largest;
+  for (const Transfer& transfer : schedule.transfers)
+    largest = std::max(largest, schedule.bytes_of(transfer));
+  return largest;
+}
+
 /// What the overheads, rates and flags of the protocol make of each connection. The slices of a
 /// chunk share its alpha.
 void set_costs(LoweredCollective& lowered, const CollectiveChoice& choice, const Cluster& cluster,
@@ -177,7 +184,7 @@ LoweredCollective lower(Operation operation, Bytes bytes, const CollectiveSettin
   lowered.channels = choice.channels;
   lowered.protocol = choice.protocol.name;
   lowered.basis = basis_of(lowered.algorithm, choice.protocol, bytes, cluster);
-  lowered.worst_residual = choice.protocol.worst_residual;
+  lowered.relative_error = choice.protocol.worst_residual;
 
   const Folding folding = fold_channels(choice, rings.size());
   CollectiveSpec spec{.operation = operation, .bytes = bytes};
@@ -196,9 +203,7 @@ LoweredCollective lower(Operation operation, Bytes bytes, const CollectiveSettin
   if (chunks.in_flight) limit_in_flight(lowered.schedule, *chunks.in_flight);
   // A chunk is never more than there is to cut.
   if (choice.chunking == Chunking::plain && !lowered.schedule.chunk_bytes.empty())
-    lowered.chunk = *std::max_element(lowered.schedule.chunk_bytes.begin(),
-                                      lowered.schedule.chunk_bytes.end()) /
-                    folding.each;
+    lowered.chunk = std::min(chunks.chunk, largest_transfer(lowered.schedule) / folding.each);
   lowered.routes = routes_of(lowered.schedule, rings, cluster);
   set_costs(lowered, choice, cluster, folding.each, chunks.slices);
   lowered.chooser = std::move(choice.chooser);

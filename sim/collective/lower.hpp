@@ -35,7 +35,7 @@ struct LoweredCollective {
   std::string chooser;  ///< who chose, for people
   std::vector<ConsideredChoice> considered;  ///< the one taken first, then by estimate
   Basis basis = Basis::mechanism;
-  double worst_residual = 0.0;  ///< of the fit behind the figures, relative
+  double relative_error = 0.0;  ///< of its time: how far the fit or the curve behind it is off
   Seconds launch;               ///< from the last rank's arrival to the first transfers
   Schedule schedule;
   // For each connection of the schedule:

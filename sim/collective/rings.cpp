@@ -238,9 +238,14 @@ std::vector<Path> paths_through_node(const Cluster& cluster, const std::vector<i
 std::vector<Ring> rings_over_nodes(const Cluster& cluster) {
   const Platform& platform = cluster.platform();
   int most_used = 0;
-  for (int node = 0; node < cluster.nodes(); ++node)
+  int least_used = platform.gpus_per_node;
+  for (int node = 0; node < cluster.nodes(); ++node) {
     most_used = std::max(most_used, cluster.gpus_used(node));
-  const std::vector<int> nics = nics_in_use(*platform.nics, most_used);
+    least_used = std::min(least_used, cluster.gpus_used(node));
+  }
+  // A ring passes all nodes, so the one with the fewest GPUs near NICs says how many there are: no
+  // GPU's slot takes more than its own.
+  const std::vector<int> nics = nics_in_use(*platform.nics, least_used);
   // Enough channels on each NIC for their NVLinks to fill it.
   const bool one_gpu_each = most_used == 1;
   const double per_nic =

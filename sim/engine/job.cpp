@@ -2,14 +2,14 @@
 
 #include <map>
 
+#include "engine/measured.hpp"
+
 namespace stepcast {
 
 namespace {
 
-/// What a scenario says of algorithm and chunks is about gradients; buffers are broadcast as NCCL
-/// does.
-CollectiveSettings settings_for(Operation operation, CollectiveSettings settings) {
-  if (operation == Operation::all_reduce) return settings;
+CollectiveSettings settings_for(const Collective& collective, CollectiveSettings settings) {
+  if (!collective.as_library_chooses) return settings;
   settings.algorithm = {};
   settings.allowed_algorithms = {};
   settings.chunk_bytes = {};
@@ -28,10 +28,17 @@ Job make_job(Program program, const CollectiveSettings& settings, const Cluster&
   for (const Collective& collective : job.program.collectives) {
     const auto [entry, is_new] =
         known.try_emplace({collective.operation, collective.bytes}, job.lowered.size());
-    if (is_new)
-      job.lowered.push_back(lower(collective.operation,
-                                  Bytes{static_cast<double>(collective.bytes)},
-                                  settings_for(collective.operation, settings), cluster, rings));
+    if (is_new) {
+      const CollectiveSettings its = settings_for(collective, settings);
+      const Bytes bytes{static_cast<double>(collective.bytes)};
+      LoweredCollective& lowered =
+          job.lowered.emplace_back(lower(collective.operation, bytes, its, cluster, rings));
+      if (const auto level = measured_level(collective.operation, bytes, its, cluster)) {
+        scale_time(lowered, level->factor);
+        lowered.basis = level->basis;
+        lowered.relative_error = level->relative_error;
+      }
+    }
     job.lowered_of.push_back(entry->second);
   }
   return job;

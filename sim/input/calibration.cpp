@@ -58,22 +58,20 @@ ProtocolFigures read_protocol(const JsonView& json) {
   return protocol;
 }
 
-void check_sample(const JsonView& json) {
-  json.allow_only({"operation", "nodes", "ranks", "bytes", "time_s", "source"});
-  static_cast<void>(json.at("operation").word({"all_reduce"}));
-  const std::int64_t ranks = json.at("ranks").integer(1, 1 << 20);
-  static_cast<void>(json.at("nodes").integer(1, ranks));
-  static_cast<void>(json.at("bytes").integer(0, largest_bytes));
-  static_cast<void>(json.at("time_s").number(0.0, 3600.0));
-  static_cast<void>(json.at("source").string());
-}
-
 }  // namespace
+
+std::string foreign_platform(const Calibration& calibration, const Platform& platform) {
+  if (calibration.platform == platform.name) return "";
+  return fmt::format(
+      "the calibration \"{}\" was measured on {}, not on {}: communication is extrapolated",
+      calibration.name, calibration.platform, platform.name);
+}
 
 Calibration read_calibration(const JsonView& json) {
   json.expect_format("stepcast.calibration/1");
-  json.allow_only({"format", "name", "source", "platform", "date", "command", "versions", "links",
-                   "protocols", "samples"});
+  json.allow_only({"format", "name", "source", "platform", "machine", "date", "command", "versions",
+                   "links", "protocols", "samples", "compute", "interference", "skipped",
+                   "warnings"});
   Calibration calibration;
   calibration.name = json.at("name").string();
   calibration.source = json.at("source").string();
@@ -85,23 +83,38 @@ Calibration read_calibration(const JsonView& json) {
       if (const std::string text = version.string(); library == "nccl")
         calibration.nccl_version = text;
 
-  const JsonView links = json.at("links");
-  links.allow_only({"intra_node_Bps", "inter_node_Bps"});
-  if (const auto rate = links.find("intra_node_Bps"))
-    calibration.intra_node_share = read_share(*rate);
-  if (const auto rate = links.find("inter_node_Bps"))
-    calibration.inter_node_share = read_share(*rate);
-
-  for (const JsonView& entry : json.at("protocols").elements()) {
-    calibration.protocols.push_back(read_protocol(entry));
-    for (std::size_t i = 0; i + 1 < calibration.protocols.size(); ++i)
-      if (calibration.protocols[i].name == calibration.protocols.back().name)
-        entry.at("name").fail(
-            fmt::format("the protocol {} stands twice", calibration.protocols.back().name));
+  if (const auto machine = json.find("machine")) {
+    calibration.machine = read_platform(*machine);
+    if (calibration.machine->name != calibration.platform)
+      machine->at("name").fail(
+          fmt::format("must be \"{}\", the platform that was measured, got \"{}\"",
+                      calibration.platform, calibration.machine->name));
   }
-  if (calibration.protocols.empty()) json.at("protocols").fail("must hold at least one protocol");
+  if (const auto links = json.find("links")) {
+    links->allow_only({"intra_node_Bps", "inter_node_Bps"});
+    if (const auto rate = links->find("intra_node_Bps"))
+      calibration.intra_node_share = read_share(*rate);
+    if (const auto rate = links->find("inter_node_Bps"))
+      calibration.inter_node_share = read_share(*rate);
+  }
+  if (const auto protocols = json.find("protocols"))
+    for (const JsonView& entry : protocols->elements()) {
+      calibration.protocols.push_back(read_protocol(entry));
+      for (std::size_t i = 0; i + 1 < calibration.protocols.size(); ++i)
+        if (calibration.protocols[i].name == calibration.protocols.back().name)
+          entry.at("name").fail(
+              fmt::format("the protocol {} stands twice", calibration.protocols.back().name));
+    }
   if (const auto samples = json.find("samples"))
-    for (const JsonView& sample : samples->elements()) check_sample(sample);
+    for (const JsonView& sample : samples->elements())
+      calibration.samples.push_back(read_collective_sample(sample));
+  if (const auto compute = json.find("compute"))
+    for (const JsonView& sample : compute->elements()) check_compute_sample(sample);
+  if (const auto interference = json.find("interference"))
+    for (const JsonView& sample : interference->elements()) check_interference_sample(sample);
+  for (const char* key : {"skipped", "warnings"})
+    if (const auto texts = json.find(key))
+      for (const JsonView& text : texts->elements()) static_cast<void>(text.string());
   return calibration;
 }
 

@@ -9,6 +9,8 @@
 
 #include "base/json_view.hpp"
 #include "base/units.hpp"
+#include "input/platform.hpp"
+#include "input/samples.hpp"
 
 namespace stepcast {
 
@@ -46,8 +48,14 @@ struct Calibration {
   /// about, so that "what if the NICs were slower" has an answer.
   std::optional<double> intra_node_share;
   std::optional<double> inter_node_share;
-  std::vector<ProtocolFigures> protocols;
+  std::vector<ProtocolFigures> protocols;  ///< of those that are left out NCCL's own constants hold
+  std::optional<Platform> machine;         ///< the platform as it was when it was measured
+  std::vector<CollectiveSample> samples;
 };
+
+/// What to tell people who use it on another platform; empty on its own.
+[[nodiscard]] std::string foreign_platform(const Calibration& calibration,
+                                           const Platform& platform);
 
 [[nodiscard]] Calibration read_calibration(const JsonView& json);
 

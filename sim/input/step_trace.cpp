@@ -142,7 +142,7 @@ StepTrace read_step_trace(const JsonView& json) {
   if (const auto buffers = json.find("buffers"))
     for (const JsonView& entry : buffers->elements()) {
       entry.allow_only({"elements", "dtype"});
-      trace.buffers.push_back({entry.at("elements").integer(1, most_elements),
+      trace.buffers.push_back({entry.at("elements").integer(1, std::int64_t{1} << 32),
                                entry.at("dtype").word(names_in(buffer_dtype_bytes()))});
     }
 

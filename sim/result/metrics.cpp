@@ -250,7 +250,7 @@ StepResult summarize(const Point& point, const Job& job, const Timeline& timelin
           static_cast<double>(bucket.bytes) * static_cast<double>(bucket.runs_per_step);
     const Seconds time = static_cast<double>(bucket.runs_per_step) * (bucket.end - bucket.start);
     busy += time;
-    residual_time += job.collective(c).worst_residual * time;
+    residual_time += job.collective(c).relative_error * time;
     result.communication_basis =
         std::max(result.communication_basis.value_or(bucket.basis), bucket.basis);
   }

@@ -54,7 +54,7 @@ std::vector<Collective> broadcasts_of(const StepTrace& model, const TrainingSett
   if (world_size == 1 || training.sync != SyncMode::ddp || !training.broadcast_buffers)
     return broadcasts;
   for (const Buffers& buffers : model.buffers)
-    broadcasts.push_back({buffers.bytes(), {}, Operation::broadcast});
+    broadcasts.push_back({buffers.bytes(), {}, Operation::broadcast, true});
   return broadcasts;
 }
 

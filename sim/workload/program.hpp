@@ -45,6 +45,8 @@ struct Collective {
   std::int64_t bytes = 0;
   std::vector<int> parameters;  ///< whose gradients are in it, in bucket order
   Operation operation = Operation::all_reduce;
+  /// What a scenario says of algorithm and chunks is about gradients, not about this one.
+  bool as_library_chooses = false;
 };
 
 /// Tasks in order on the compute stream, done `repeat` times over (equal micro-steps).

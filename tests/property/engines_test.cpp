@@ -63,9 +63,23 @@ INSTANTIATE_TEST_SUITE_P(
         ClosedForm{"recursive_doubling", 8, 3, 3}, ClosedForm{"recursive_doubling", 64, 6, 6},
         ClosedForm{"recursive_halving_doubling", 8, 6, 2.0 * 7 / 8},
         ClosedForm{"recursive_halving_doubling", 64, 12, 2.0 * 63 / 64},
-        ClosedForm{"direct", 8, 2, 2.0 * 7 / 8}, ClosedForm{"direct", 13, 2, 2.0 * 12 / 13},
-        ClosedForm{"direct_one_shot", 8, 1, 7}, ClosedForm{"double_binary_tree", 2, 2, 1}),
+        ClosedForm{"hierarchical", 8, 14, 2.0 * 7 / 8}, ClosedForm{"direct", 8, 2, 2.0 * 7 / 8},
+        ClosedForm{"direct", 13, 2, 2.0 * 12 / 13}, ClosedForm{"direct_one_shot", 8, 1, 7},
+        ClosedForm{"double_binary_tree", 2, 2, 1}),
     [](const auto& test) { return test.param.algorithm + "_" + std::to_string(test.param.ranks); });
+
+TEST(Engines, HierarchicalOnOneNodeIsAReduceScatterAndAnAllGather) {
+  // 2 (g - 1) (alpha + S/(gB)) in a ring; directly 2 (alpha + ...) with g - 1 pieces over each
+  // port.
+  const Platform platform = switched_platform(8, 100e9, 10e9, 1e-6, 5e-6);
+  CollectiveSettings settings = ring_settings(1, infinite_chunk);
+  settings.algorithm.value = "hierarchical";
+  EXPECT_NEAR(simgrid_duration(all_reduce_job(platform, 8, 80'000'000, settings)),
+              14.0 * (1e-6 + 10e6 / 100e9), 1e-12);
+  settings.intra_node_algorithm.value = "direct";
+  EXPECT_NEAR(simgrid_duration(all_reduce_job(platform, 8, 80'000'000, settings)),
+              2.0 * (1e-6 + 7.0 * 10e6 / 100e9), 1e-12);
+}
 
 TEST(Engines, PiecesOfABlockEachPayAlpha) {
   // A connection is busy for alpha + c/B with each piece, and a ring of equal links never waits:

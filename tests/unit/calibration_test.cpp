@@ -94,10 +94,12 @@ std::vector<Mistake> calibration_mistakes() {
        "c.json:/format: must be \"stepcast.calibration/1\", got \"stepcast.trace/1\""},
       {"AnUnknownKey", with(good, "/link", "{}"),
        "c.json: unknown key \"link\"; did you mean \"links\"? known: format, name, source, "
-       "platform, date, command, versions, links, protocols, samples"},
+       "platform, machine, date, command, versions, links, protocols, samples, compute, "
+       "interference, skipped, warnings"},
       {"AMissingPlatform", without(good, "/platform"), "c.json: the key \"platform\" is missing"},
-      {"NoProtocols", with(good, "/protocols", "[]"),
-       "c.json:/protocols: must hold at least one protocol"},
+      {"AnotherMachine", with(good, "/machine", with(tiny_platform(), "/name", R"("other")")),
+       "c.json:/machine/name: must be \"tiny cluster\", the platform that was measured, got "
+       "\"other\""},
       {"AProtocolTwice", with(good, "/protocols/1", protocol),
        "c.json:/protocols/1/name: the protocol Simple stands twice"},
       {"AnUnknownProtocol", with(good, "/protocols/0/name", R"("LL28")"),
@@ -119,8 +121,9 @@ std::vector<Mistake> calibration_mistakes() {
        "c.json:/protocols/0/range: the key \"bytes\" is missing"},
       {"NoResidualSamples", with(good, "/protocols/0/residuals/samples", "0"),
        "c.json:/protocols/0/residuals/samples: must be a whole number in [1, 16777216], got 0"},
-      {"AnotherOperation", with(good, "/samples/0/operation", R"("all_gather")"),
-       "c.json:/samples/0/operation: unknown \"all_gather\"; known: all_reduce"},
+      {"AnotherOperation", with(good, "/samples/0/operation", R"("all_to_all")"),
+       "c.json:/samples/0/operation: unknown \"all_to_all\"; known: all_reduce, reduce_scatter, "
+       "all_gather, broadcast"},
       {"MoreNodesThanRanks", with(good, "/samples/0/nodes", "5"),
        "c.json:/samples/0/nodes: must be a whole number in [1, 4], got 5"},
       {"ASampleWithoutASource", without(good, "/samples/0/source"),

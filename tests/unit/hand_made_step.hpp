@@ -87,7 +87,7 @@ class HandMadeStep {
     collective.channels = 2;
     collective.chunk = Bytes{250.0};
     collective.basis = Basis::interpolated;
-    collective.worst_residual = 0.125;
+    collective.relative_error = 0.125;
     return collective;
   }
 };

@@ -144,26 +144,28 @@ constexpr auto machine_name = [](const auto& test) {
 // to the others sets the limit. GPU 0 has 1 to GPU 1, 1 to 2, 2 to 3 and 2 to 4: 1 among two GPUs,
 // 2 among three, 4 among four. Six GPUs: every ring passes GPU 4 between 0 and 5, and there is one
 // NVLink between 4 and 5: one ring each way. Seven: GPU 4 has 2 to 0, 1 to 5 and 1 to 6: 4.
-// Over nodes: one for each of four NICs of 12.5 GB/s, half of what an NVLink carries.
+// Over nodes: one for each of four NICs of 12.5 GB/s, half of what an NVLink carries, that has a
+// GPU near it in every node: each has two, so 9 = 8 + 1 GPUs have one NIC, 12 = 8 + 4 two.
 INSTANTIATE_TEST_SUITE_P(Dgx1v, RingsOf,
                          testing::Values(Machine{"dgx1v", 2, 1}, Machine{"dgx1v", 3, 2},
                                          Machine{"dgx1v", 4, 4}, Machine{"dgx1v", 6, 2},
                                          Machine{"dgx1v", 7, 4}, Machine{"dgx1v", 8, 6},
-                                         Machine{"dgx1v", 9, 4}, Machine{"dgx1v", 12, 4},
-                                         Machine{"dgx1v", 13, 4}, Machine{"dgx1v", 16, 4},
+                                         Machine{"dgx1v", 9, 1}, Machine{"dgx1v", 12, 2},
+                                         Machine{"dgx1v", 13, 3}, Machine{"dgx1v", 16, 4},
                                          Machine{"dgx1v", 24, 4}),
                          machine_name);
-// ABCI: two NVLinks between any two of four GPUs: 2 (n - 1) per GPU. Two NICs.
+// ABCI: two NVLinks between any two of four GPUs: 2 (n - 1) per GPU. Two NICs, of which a
+// node with only GPUs 0 and 1 in use has one near them.
 INSTANTIATE_TEST_SUITE_P(AbciV100, RingsOf,
                          testing::Values(Machine{"abci_v100", 2, 2}, Machine{"abci_v100", 3, 4},
-                                         Machine{"abci_v100", 4, 6}, Machine{"abci_v100", 5, 2},
-                                         Machine{"abci_v100", 6, 2}, Machine{"abci_v100", 8, 2}),
+                                         Machine{"abci_v100", 4, 6}, Machine{"abci_v100", 5, 1},
+                                         Machine{"abci_v100", 6, 1}, Machine{"abci_v100", 8, 2}),
                          machine_name);
 // A switch: one port for each GPU. Two NICs of 10 GB/s: two rings, so that 2 * 3 hops through a
 // node meet 4 ports.
 INSTANTIATE_TEST_SUITE_P(Switch, RingsOf,
                          testing::Values(Machine{"switch", 2, 1}, Machine{"switch", 3, 1},
-                                         Machine{"switch", 4, 1}, Machine{"switch", 6, 2, 2},
+                                         Machine{"switch", 4, 1}, Machine{"switch", 6, 1},
                                          Machine{"switch", 8, 2, 2}),
                          machine_name);
 // One GPU in a node has no links but the NIC's.

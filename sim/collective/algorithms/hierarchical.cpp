@@ -147,8 +147,7 @@ Schedule two_levels(const CollectiveSpec& spec, Inside inside) {
       const std::vector<Bytes>& sizes = level_of(piece).chunk_bytes;
       chunks.insert(chunks.end(), sizes.begin(), sizes.end());
     }
-  // In a switch each block has threads of its own; else a channel's work on one block after the
-  // other.
+  // Blocks do not wait for each other: in a ring each step takes another block over each link.
   const bool in_switch = inside == Inside::in_switch;
   ScheduleBuilder builder(spec.ranks(), std::move(chunks),
                           in_switch ? static_cast<int>(spec.nodes.size()) : 0);
@@ -167,7 +166,7 @@ Schedule two_levels(const CollectiveSpec& spec, Inside inside) {
         std::vector<std::size_t> places;
         for (std::size_t node = 0; node < nodes.size(); ++node) {
           levels.emplace_back(builder, inside, nodes[node], spec.ranks() + static_cast<int>(node),
-                              channel, in_switch ? b * stages_in_node : 0, first_chunk,
+                              channel, b * stages_in_node, first_chunk,
                               static_cast<int>(level.chunk_bytes.size()));
           owners.push_back(spec.nodes[node][static_cast<std::size_t>(b)]);
           places.push_back(static_cast<std::size_t>(

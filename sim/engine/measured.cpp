@@ -1,0 +1,200 @@
+#include "engine/measured.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.hpp"
+#include "engine/engine.hpp"
+#include "engine/isolate.hpp"
+#include "fit/curve.hpp"
+
+namespace stepcast {
+namespace {
+
+/// From the arrival of all ranks to the end on the last, with nothing measured of this collective.
+Seconds mechanism_time(Operation operation, Bytes bytes, const CollectiveSettings& settings,
+                       const Cluster& cluster) {
+  Program program;
+  program.collectives.push_back({static_cast<std::int64_t>(bytes.value()), {}, operation});
+  program.segments.push_back({1, {Launch{0}, Wait{0}}});
+  Job job{cluster, std::move(program), {}, {0}};
+  job.lowered.push_back(lower(operation, bytes, settings, cluster, find_rings(cluster)));
+  const auto last_end = [](const Timeline& timeline) {
+    const std::vector<Seconds>& ends = timeline.collectives.front().end;
+    return *std::max_element(ends.begin(), ends.end());
+  };
+  try {
+    return last_end(simulate_analytically(job));
+  } catch (const SimulationError&) {
+    // Links are shared unevenly.
+  }
+  const Outcome outcome = run_isolated(1, 1, [&](std::size_t) {
+                            const double time = last_end(simulate_with_simgrid(job)).value();
+                            std::string bits(sizeof time, '\0');
+                            std::memcpy(bits.data(), &time, sizeof time);
+                            return bits;
+                          }).front();
+  if (outcome.kind != Outcome::Kind::done) throw SimulationError(outcome.text);
+  double time = 0.0;
+  std::memcpy(&time, outcome.text.data(), sizeof time);
+  return Seconds{time};
+}
+
+bool asks_for_nothing(const CollectiveSettings& settings) {
+  return !settings.channels.value && !settings.chunk_bytes.value && !settings.chunking.value &&
+         !settings.nccl_version.value && settings.min_channels == 1 &&
+         settings.max_channels == most_channels && settings.nvls &&
+         settings.allowed_algorithms.empty() && settings.allowed_protocols.empty();
+}
+
+bool are_alike(const LinkFigures& a, const LinkFigures& b) {
+  return a.bandwidth == b.bandwidth && a.alpha == b.alpha && a.latency == b.latency;
+}
+
+bool are_alike(const Platform& a, const Platform& b) {
+  if (a.nics.has_value() != b.nics.has_value()) return false;
+  if (a.nics && (a.nics->count != b.nics->count || !are_alike(a.nics->figures, b.nics->figures)))
+    return false;
+  return a.gpus_per_node == b.gpus_per_node && are_alike(a.intra_node, b.intra_node) &&
+         a.node_graph.lanes == b.node_graph.lanes && a.fabric.rails == b.fabric.rails &&
+         a.fabric.levels.size() == b.fabric.levels.size();
+}
+
+/// Measured / mechanism, for the nearest size that was measured.
+struct Ratio {
+  const Curve* curve;
+  double value;
+};
+
+class Levels {
+ public:
+  Levels(Operation operation, Bytes bytes, const CollectiveSettings& settings,
+         const Cluster& cluster)
+      : bytes_(bytes),
+        settings_(settings),
+        cluster_(cluster),
+        calibration_(*cluster.calibration()) {
+    for (Curve& curve : curves_of(calibration_.samples))
+      if (curve.key().operation == operation) curves_.push_back(std::move(curve));
+  }
+
+  [[nodiscard]] std::optional<Level> find() const {
+    const std::string algorithm = settings_.algorithm.value.value_or("");
+    const std::string protocol = settings_.protocol.value.value_or("");
+    std::vector<const Curve*> near = curves_with(algorithm, protocol);
+    if (near.empty() && (algorithm + protocol) != "") near = curves_with("", "");
+    if (near.empty()) return std::nullopt;
+    const auto same = std::find_if(near.begin(), near.end(), [&](const Curve* curve) {
+      return curve->key().ranks == cluster_.ranks() && curve->key().nodes == cluster_.nodes();
+    });
+    return same != near.end() ? level_on_same_ranks(**same) : level_from_others(near);
+  }
+
+ private:
+  /// On one node, or on several, as this collective is.
+  [[nodiscard]] std::vector<const Curve*> curves_with(const std::string& algorithm,
+                                                      const std::string& protocol) const {
+    std::vector<const Curve*> found;
+    for (const Curve& curve : curves_)
+      if (curve.key().algorithm == algorithm && curve.key().protocol == protocol &&
+          (curve.key().nodes > 1) == (cluster_.nodes() > 1))
+        found.push_back(&curve);
+    return found;
+  }
+
+  [[nodiscard]] Ratio ratio_of(const Curve& curve) const {
+    CollectiveSettings settings;
+    if (!curve.key().algorithm.empty()) settings.algorithm = {curve.key().algorithm, "calibration"};
+    if (!curve.key().protocol.empty()) settings.protocol = {curve.key().protocol, "calibration"};
+    Placement placement;
+    placement.gpus_per_node = (curve.key().ranks + curve.key().nodes - 1) / curve.key().nodes;
+    const Cluster measured(*calibration_.machine, &calibration_, curve.key().ranks, "calibration",
+                           placement);
+    const Bytes size = curve.nearest(bytes_);
+    return {&curve,
+            curve.at(size) / mechanism_time(curve.key().operation, size, settings, measured)};
+  }
+
+  /// What was measured is what is asked about, but for its ranks and size.
+  [[nodiscard]] bool is_same_case(const Curve& curve) const {
+    return asks_for_nothing(settings_) &&
+           settings_.algorithm.value.value_or("") == curve.key().algorithm &&
+           settings_.protocol.value.value_or("") == curve.key().protocol &&
+           are_alike(cluster_.platform(), *calibration_.machine);
+  }
+
+  [[nodiscard]] Level level_on_same_ranks(const Curve& curve) const {
+    Level level{ratio_of(curve).value, Basis::extrapolated, curve.relative_error()};
+    if (curve.holds(bytes_) && is_same_case(curve))
+      level.basis = curve.has_point(bytes_) ? Basis::measured : Basis::interpolated;
+    return level;
+  }
+
+  /// From the nearest number of ranks below and the nearest above, by the logarithm; from one of
+  /// them beyond what was measured.
+  [[nodiscard]] Level level_from_others(const std::vector<const Curve*>& curves) const {
+    const double ranks = cluster_.ranks();
+    const Curve* below = nullptr;
+    const Curve* above = nullptr;
+    for (const Curve* curve : curves) {
+      const double n = curve->key().ranks;
+      if (n <= ranks && (below == nullptr || n > below->key().ranks)) below = curve;
+      if (n >= ranks && (above == nullptr || n < above->key().ranks)) above = curve;
+    }
+    if (below == nullptr || above == nullptr) return level_beyond(*(below ? below : above), curves);
+    const double low = std::log(ratio_of(*below).value);
+    const double high = std::log(ratio_of(*above).value);
+    const double share =
+        std::log(ranks / below->key().ranks) /
+        std::max(1e-9, std::log(static_cast<double>(above->key().ranks) / below->key().ranks));
+    Level level{std::exp(low + share * (high - low)), Basis::extrapolated,
+                std::max({below->relative_error(), above->relative_error(), std::abs(high - low)})};
+    if (below->holds(bytes_) && above->holds(bytes_) && is_same_case(*below))
+      level.basis = Basis::interpolated;
+    return level;
+  }
+
+  /// Off by as much as the mechanism was between the two nearest that were measured, or by as much
+  /// as it was off at the only one.
+  [[nodiscard]] Level level_beyond(const Curve& nearest,
+                                   const std::vector<const Curve*>& curves) const {
+    const double ratio = std::log(ratio_of(nearest).value);
+    const Curve* next = nullptr;
+    const auto distance = [&](const Curve& curve) {
+      return std::abs(std::log(static_cast<double>(curve.key().ranks) / nearest.key().ranks));
+    };
+    for (const Curve* curve : curves)
+      if (curve != &nearest && (next == nullptr || distance(*curve) < distance(*next)))
+        next = curve;
+    const double change = next != nullptr ? ratio - std::log(ratio_of(*next).value) : ratio;
+    return {std::exp(ratio), Basis::extrapolated,
+            std::max(nearest.relative_error(), std::abs(change))};
+  }
+
+  Bytes bytes_;
+  const CollectiveSettings& settings_;
+  const Cluster& cluster_;
+  const Calibration& calibration_;
+  std::vector<Curve> curves_;  ///< of the operation
+};
+
+}  // namespace
+
+std::optional<Level> measured_level(Operation operation, Bytes bytes,
+                                    const CollectiveSettings& settings, const Cluster& cluster) {
+  const Calibration* calibration = cluster.calibration();
+  if (calibration == nullptr || !calibration->machine || cluster.ranks() < 2 ||
+      calibration->platform != cluster.platform().name)
+    return std::nullopt;
+  return Levels(operation, bytes, settings, cluster).find();
+}
+
+void scale_time(LoweredCollective& collective, double factor) {
+  collective.launch = factor * collective.launch;
+  collective.work_per_byte *= factor;
+  for (Seconds& alpha : collective.alpha) alpha = factor * alpha;
+  for (Seconds& latency : collective.latency) latency = factor * latency;
+}
+
+}  // namespace stepcast

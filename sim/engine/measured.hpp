@@ -1,0 +1,27 @@
+// What was measured on the machine gives the level of a prediction, the mechanism its shape
+// (docs/model.md §3.3).
+#pragma once
+
+#include <optional>
+
+#include "collective/lower.hpp"
+
+namespace stepcast {
+
+/// What a collective's time is multiplied by, and how far that can be trusted.
+struct Level {
+  double factor = 1.0;  ///< measured / mechanism
+  Basis basis = Basis::extrapolated;
+  double relative_error = 0.0;  ///< standard error of the product
+};
+
+/// Empty where the calibration measured nothing that is near: another machine, another operation,
+/// or no run over several nodes while this one is.
+[[nodiscard]] std::optional<Level> measured_level(Operation operation, Bytes bytes,
+                                                  const CollectiveSettings& settings,
+                                                  const Cluster& cluster);
+
+/// Makes everything in a collective take so many times as long.
+void scale_time(LoweredCollective& collective, double factor);
+
+}  // namespace stepcast

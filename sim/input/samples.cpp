@@ -1,0 +1,85 @@
+#include "input/samples.hpp"
+
+#include "input/collective_settings.hpp"
+
+namespace stepcast {
+namespace {
+
+constexpr std::int64_t largest_bytes = std::int64_t{1} << 50;
+constexpr double longest_s = 3600.0;
+constexpr int most_ranks = 1 << 20;
+
+void check_spread(const JsonView& json) {
+  for (const char* key : {"min_s", "p90_s"})
+    if (const auto time = json.find(key)) static_cast<void>(time->number(0.0, longest_s));
+  if (const auto calls = json.find("calls"))
+    static_cast<void>(calls->integer(1, std::int64_t{1} << 40));
+}
+
+void check_kernel(const JsonView& json) {
+  static_cast<void>(json.at("kernel").string());
+  if (const auto dtype = json.find("dtype")) static_cast<void>(dtype->string());
+  for (const char* key : {"m", "n", "k", "bytes"})
+    if (const auto size = json.find(key)) static_cast<void>(size->integer(0, largest_bytes));
+  if (const auto cold = json.find("cold_cache")) static_cast<void>(cold->boolean());
+}
+
+/// What a collective was asked to be.
+void read_case(const JsonView& json, CollectiveSample& sample) {
+  sample.operation =
+      json.at("operation").word({"all_reduce", "reduce_scatter", "all_gather", "broadcast"});
+  sample.ranks = static_cast<int>(json.at("ranks").integer(1, most_ranks));
+  sample.bytes = json.at("bytes").integer(0, largest_bytes);
+  if (const auto algorithm = json.find("algorithm")) sample.algorithm = algorithm->string();
+  if (const auto protocol = json.find("protocol"))
+    sample.protocol = protocol->word({"LL", "LL128", "Simple"});
+  if (const auto channels = json.find("channels"))
+    sample.channels = static_cast<int>(channels->integer(1, most_channels));
+  if (const auto buffer = json.find("buffer_bytes"))
+    sample.buffer_bytes = buffer->integer(1, largest_bytes);
+  if (const auto single = json.find("single_shot")) sample.single_shot = single->boolean();
+}
+
+}  // namespace
+
+CollectiveSample read_collective_sample(const JsonView& json) {
+  json.allow_only({"operation", "nodes", "ranks", "bytes", "time_s", "min_s", "p90_s", "calls",
+                   "algorithm", "protocol", "channels", "buffer_bytes", "single_shot", "correct",
+                   "own_estimate_s", "source"});
+  CollectiveSample sample;
+  read_case(json, sample);
+  sample.nodes = static_cast<int>(json.at("nodes").integer(1, sample.ranks));
+  sample.time = Seconds{json.at("time_s").number(0.0, longest_s)};
+  check_spread(json);
+  if (const auto correct = json.find("correct")) static_cast<void>(correct->boolean());
+  if (const auto estimate = json.find("own_estimate_s"))
+    static_cast<void>(estimate->number(0.0, longest_s));
+  static_cast<void>(json.at("source").string());
+  return sample;
+}
+
+void check_compute_sample(const JsonView& json) {
+  json.allow_only({"kernel", "dtype", "m", "n", "k", "bytes", "cold_cache", "time_s", "min_s",
+                   "p90_s", "calls"});
+  check_kernel(json);
+  static_cast<void>(json.at("time_s").number(0.0, longest_s));
+  check_spread(json);
+}
+
+void check_interference_sample(const JsonView& json) {
+  json.allow_only({"compute", "collective", "compute_alone_s", "compute_beside_s",
+                   "collective_alone_s", "collective_beside_s"});
+  const JsonView compute = json.at("compute");
+  compute.allow_only({"kernel", "dtype", "m", "n", "k", "bytes", "cold_cache"});
+  check_kernel(compute);
+  const JsonView collective = json.at("collective");
+  collective.allow_only({"operation", "ranks", "bytes", "algorithm", "protocol", "channels",
+                         "buffer_bytes", "single_shot"});
+  CollectiveSample sample;
+  read_case(collective, sample);
+  for (const char* key :
+       {"compute_alone_s", "compute_beside_s", "collective_alone_s", "collective_beside_s"})
+    static_cast<void>(json.at(key).number(0.0, longest_s));
+}
+
+}  // namespace stepcast

@@ -1,0 +1,35 @@
+// The raw part of a calibration: what stepcast-calibrate or an nccl-tests log measured.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/json_view.hpp"
+#include "base/units.hpp"
+
+namespace stepcast {
+
+/// One collective of one size. Empty and zero: as the library chose.
+struct CollectiveSample {
+  std::string operation;
+  int nodes = 1;
+  int ranks = 1;
+  std::int64_t bytes = 0;  ///< the whole buffer, as nccl-tests counts
+  Seconds time;            ///< of one call, median
+  std::string algorithm;
+  std::string protocol;
+  int channels = 0;
+  std::int64_t buffer_bytes = 0;
+  bool single_shot = false;  ///< each call waited for; else queued back to back
+
+  /// Measured as a user's program would meet it.
+  [[nodiscard]] bool is_plain() const { return channels == 0 && buffer_bytes == 0 && !single_shot; }
+};
+
+[[nodiscard]] CollectiveSample read_collective_sample(const JsonView& json);
+/// A kernel alone, and a kernel beside a collective: they are kept for people, nothing reads them
+/// yet. Throw InputError.
+void check_compute_sample(const JsonView& json);
+void check_interference_sample(const JsonView& json);
+
+}  // namespace stepcast
