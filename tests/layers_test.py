@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 SIM = Path(__file__).resolve().parent.parent / "sim"
-LAYERS = ["base", "input", "workload", "collective", "engine", "result", "report", "cli"]
+LAYERS = ["base", "input", "workload", "fit", "collective", "engine", "result", "report", "cli"]
 ONLY_IN = {  # header -> the files that may include it
     r"simgrid/|xbt/": {"engine/simgrid_network.cpp"},
     r"nlohmann/json\.hpp": {"base/json_view.cpp", "report/json_report.cpp"},
