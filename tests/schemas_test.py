@@ -276,6 +276,24 @@ CALIBRATION_MEASURED = {
     "samples": [
         {**CASE, **SPREAD, "nodes": 2, "correct": True, "own_estimate_s": 1e-5, "source": "log"}
     ],
+    "curves": [
+        {
+            "operation": "all_reduce",
+            "nodes": 1,
+            "ranks": 2,
+            "algorithm": "ring",
+            "protocol": "LL",
+            "regimes": [
+                {
+                    "bytes": [8, 1024],
+                    "overhead_s": {"value": 1e-5, "stderr": 1e-7},
+                    "rate_Bps": {"value": 1e9, "stderr": 1e7},
+                }
+            ],
+            "residuals": {"samples": 8, "median_abs": 0.01, "max_abs": 0.1, "held_out_median_abs": 0.02},
+            "outliers_bytes": [64],
+        }
+    ],
     "compute": [{**KERNEL, **SPREAD}],
     "interference": [
         {

@@ -204,6 +204,108 @@ CollectiveOptions parse_collective(const std::vector<std::string>& arguments) {
   return collective;
 }
 
+namespace {
+
+/// Sets one key of `FILE@key=value,...`.
+void set_key(LogOptions& log, const std::string& word, const std::string& key,
+             const std::string& value) {
+  constexpr int most = 1 << 20;
+  const auto one_of = [&](std::vector<std::string> known) {
+    if (std::find(known.begin(), known.end(), value) != known.end()) return value;
+    throw InputError(word, fmt::format("unknown {} \"{}\"{}", key, value, suggest(value, known)));
+  };
+  const auto number = [&] {
+    try {
+      return whole_number(key, value, 1, most);
+    } catch (const InputError&) {
+      throw InputError(
+          word, fmt::format("{} must be a whole number in [1, {}], got {}", key, most, value));
+    }
+  };
+  if (key == "op") {
+    std::vector<std::string> known;
+    for (const Operation operation : all_operations) known.emplace_back(to_string(operation));
+    log.operation = operation_of(one_of(known));
+  } else if (key == "ranks") {
+    log.ranks = number();
+  } else if (key == "nodes") {
+    log.nodes = number();
+  } else if (key == "algorithm") {
+    log.algorithm = one_of({"ring", "double_binary_tree", "nvls", "nvls_tree"});
+  } else if (key == "protocol") {
+    log.protocol = one_of({"LL", "LL128", "Simple"});
+  } else {
+    throw InputError(word,
+                     fmt::format("unknown key \"{}\"{}", key,
+                                 suggest(key, {"op", "ranks", "nodes", "algorithm", "protocol"})));
+  }
+}
+
+LogOptions log_of(const std::string& word) {
+  LogOptions log;
+  const std::size_t at = word.rfind('@');
+  log.path = word.substr(0, at);
+  if (at == std::string::npos) return log;
+  for (const std::string& setting : split(word.substr(at + 1), ',')) {
+    const std::size_t equals = setting.find('=');
+    if (equals == std::string::npos)
+      throw InputError(word, fmt::format("must be FILE@KEY=VALUE,..., got {}", setting));
+    set_key(log, word, setting.substr(0, equals), setting.substr(equals + 1));
+  }
+  return log;
+}
+
+}  // namespace
+
+FitOptions parse_fit(const std::vector<std::string>& arguments) {
+  po::options_description options;
+  options.add_options()("help,h", "")("platform", po::value<std::string>(), "")(
+      "name", po::value<std::string>(), "")("source", po::value<std::string>(), "")(
+      "nccl", po::value<std::string>(), "")("report", "")("output,o", po::value<std::string>(), "")(
+      "log", po::value<std::vector<std::string>>(), "");
+  po::positional_options_description positional;
+  positional.add("log", -1);
+  const po::variables_map values = parse(options, positional, arguments);
+  FitOptions fit;
+  fit.help = values.count("help") > 0;
+  if (fit.help) return fit;
+  if (values.count("log") == 0)
+    throw InputError("stepcast fit", "name logs of nccl-tests, such as all_reduce.txt");
+  for (const std::string& word : values["log"].as<std::vector<std::string>>())
+    fit.logs.push_back(log_of(word));
+  fit.platform = text_of(values, "platform");
+  fit.name = text_of(values, "name").value_or("");
+  fit.source = text_of(values, "source").value_or("");
+  fit.nccl_version = text_of(values, "nccl").value_or("");
+  fit.output = text_of(values, "output");
+  fit.report = values.count("report") > 0 || !fit.output;
+  if (fit.output && !fit.platform)
+    throw InputError("--platform", "must be given with -o: the machines that were measured");
+  return fit;
+}
+
+ValidateOptions parse_validate(const std::vector<std::string>& arguments) {
+  po::options_description options;
+  options.add_options()("help,h", "")("jobs", po::value<std::string>(), "")(
+      "what", po::value<std::string>(), "")("file", po::value<std::vector<std::string>>(), "");
+  po::positional_options_description positional;
+  positional.add("what", 1).add("file", -1);
+  const po::variables_map values = parse(options, positional, arguments);
+  ValidateOptions validate;
+  validate.help = values.count("help") > 0;
+  if (validate.help) return validate;
+  validate.what = text_of(values, "what").value_or("");
+  if (validate.what != "collectives")
+    throw InputError("stepcast validate", fmt::format("unknown \"{}\"{}", validate.what,
+                                                      suggest(validate.what, {"collectives"})));
+  if (values.count("file") == 0)
+    throw InputError("stepcast validate",
+                     "name calibrations or logs, such as platforms/*.calibration.json");
+  validate.files = values["file"].as<std::vector<std::string>>();
+  validate.jobs = jobs_of(values);
+  return validate;
+}
+
 ListOptions parse_list(const std::vector<std::string>& arguments) {
   po::options_description options;
   options.add_options()("help,h", "")("what", po::value<std::string>(), "");

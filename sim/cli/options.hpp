@@ -39,6 +39,30 @@ struct CollectiveOptions {
   std::optional<std::string> json;
 };
 
+/// A log of nccl-tests and what it does not tell itself: `FILE@ranks=16,protocol=LL`.
+struct LogOptions {
+  std::string path;
+  std::optional<Operation> operation;
+  std::optional<int> ranks, nodes;
+  std::optional<std::string> algorithm, protocol;
+};
+
+struct FitOptions {
+  bool help = false;
+  std::vector<LogOptions> logs;
+  std::optional<std::string> platform;     ///< the machine that was measured
+  std::string name, source, nccl_version;  ///< empty: from the logs
+  bool report = false;
+  std::optional<std::string> output;
+};
+
+struct ValidateOptions {
+  bool help = false;
+  std::string what;
+  std::vector<std::string> files;  ///< calibrations and logs
+  int jobs = 1;
+};
+
 struct ListOptions {
   bool help = false;
   std::string what;
@@ -47,6 +71,8 @@ struct ListOptions {
 /// `arguments` are those behind the command's name. Throw InputError.
 [[nodiscard]] RunOptions parse_run(const std::vector<std::string>& arguments);
 [[nodiscard]] CollectiveOptions parse_collective(const std::vector<std::string>& arguments);
+[[nodiscard]] FitOptions parse_fit(const std::vector<std::string>& arguments);
+[[nodiscard]] ValidateOptions parse_validate(const std::vector<std::string>& arguments);
 [[nodiscard]] ListOptions parse_list(const std::vector<std::string>& arguments);
 
 }  // namespace stepcast

@@ -4,15 +4,10 @@
 #include <cmath>
 #include <map>
 
+#include "fit/median.hpp"
+
 namespace stepcast {
 namespace {
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  if (values.size() % 2 == 1) return *middle;
-  return (*middle + *std::max_element(values.begin(), middle)) / 2.0;
-}
 
 Seconds between(const CurvePoint& a, const CurvePoint& b, Bytes bytes) {
   return a.time + ((bytes - a.bytes) / (b.bytes - a.bytes)) * (b.time - a.time);

@@ -70,7 +70,7 @@ std::string foreign_platform(const Calibration& calibration, const Platform& pla
 Calibration read_calibration(const JsonView& json) {
   json.expect_format("stepcast.calibration/1");
   json.allow_only({"format", "name", "source", "platform", "machine", "date", "command", "versions",
-                   "links", "protocols", "samples", "compute", "interference", "skipped",
+                   "links", "protocols", "curves", "samples", "compute", "interference", "skipped",
                    "warnings"});
   Calibration calibration;
   calibration.name = json.at("name").string();
@@ -108,6 +108,8 @@ Calibration read_calibration(const JsonView& json) {
   if (const auto samples = json.find("samples"))
     for (const JsonView& sample : samples->elements())
       calibration.samples.push_back(read_collective_sample(sample));
+  if (const auto curves = json.find("curves"))
+    for (const JsonView& curve : curves->elements()) check_curve(curve);
   if (const auto compute = json.find("compute"))
     for (const JsonView& sample : compute->elements()) check_compute_sample(sample);
   if (const auto interference = json.find("interference"))

@@ -58,6 +58,36 @@ CollectiveSample read_collective_sample(const JsonView& json) {
   return sample;
 }
 
+void check_curve(const JsonView& json) {
+  json.allow_only({"operation", "nodes", "ranks", "algorithm", "protocol", "regimes", "residuals",
+                   "outliers_bytes"});
+  static_cast<void>(
+      json.at("operation").word({"all_reduce", "reduce_scatter", "all_gather", "broadcast"}));
+  for (const char* key : {"nodes", "ranks"}) static_cast<void>(json.at(key).integer(1, most_ranks));
+  if (const auto algorithm = json.find("algorithm")) static_cast<void>(algorithm->string());
+  if (const auto protocol = json.find("protocol"))
+    static_cast<void>(protocol->word({"LL", "LL128", "Simple"}));
+  const auto check_fitted = [](const JsonView& value) {
+    value.allow_only({"value", "stderr"});
+    for (const char* key : {"value", "stderr"}) static_cast<void>(value.at(key).number(0.0));
+  };
+  for (const JsonView& regime : json.at("regimes").elements()) {
+    regime.allow_only({"bytes", "overhead_s", "rate_Bps"});
+    const auto ends = regime.at("bytes").elements();
+    if (ends.size() != 2) regime.at("bytes").fail("must be [smallest, largest]");
+    for (const JsonView& end : ends) static_cast<void>(end.integer(0, largest_bytes));
+    check_fitted(regime.at("overhead_s"));
+    if (const JsonView rate = regime.at("rate_Bps"); !rate.is_null()) check_fitted(rate);
+  }
+  const JsonView residuals = json.at("residuals");
+  residuals.allow_only({"samples", "median_abs", "max_abs", "held_out_median_abs"});
+  static_cast<void>(residuals.at("samples").integer(1, 1 << 24));
+  for (const char* key : {"median_abs", "max_abs", "held_out_median_abs"})
+    static_cast<void>(residuals.at(key).number(0.0));
+  for (const JsonView& bytes : json.at("outliers_bytes").elements())
+    static_cast<void>(bytes.integer(0, largest_bytes));
+}
+
 void check_compute_sample(const JsonView& json) {
   json.allow_only({"kernel", "dtype", "m", "n", "k", "bytes", "cold_cache", "time_s", "min_s",
                    "p90_s", "calls"});

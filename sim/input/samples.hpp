@@ -27,8 +27,9 @@ struct CollectiveSample {
 };
 
 [[nodiscard]] CollectiveSample read_collective_sample(const JsonView& json);
-/// A kernel alone, and a kernel beside a collective: they are kept for people, nothing reads them
-/// yet. Throw InputError.
+/// What a fit made of a curve, a kernel alone, and a kernel beside a collective: they are kept for
+/// people, nothing reads them yet. Throw InputError.
+void check_curve(const JsonView& json);
 void check_compute_sample(const JsonView& json);
 void check_interference_sample(const JsonView& json);
 

@@ -1,5 +1,8 @@
 #include <array>
+#include <cmath>
+#include <cstdlib>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "base/version.hpp"
@@ -227,6 +230,72 @@ std::string collective_row_json(const CollectiveRow& row) {
            {"why_not", one.why_not.empty() ? Json(nullptr) : Json(one.why_not)}});
   }
   return json.dump();
+}
+
+namespace {
+
+/// Measured figures are kept to what they are worth, so that the file can be read and compared.
+double rounded(double value) { return std::strtod(fmt::format("{:.6g}", value).c_str(), nullptr); }
+
+/// The key without its empty parts.
+Json key_json(const std::string& operation, int nodes, int ranks, const std::string& algorithm,
+              const std::string& protocol) {
+  Json json = {{"operation", operation}, {"nodes", nodes}, {"ranks", ranks}};
+  if (!algorithm.empty()) json["algorithm"] = algorithm;
+  if (!protocol.empty()) json["protocol"] = protocol;
+  return json;
+}
+
+Json curve_json(const CurveKey& key, const CurveFit& fit) {
+  Json json = key_json(to_string(key.operation), key.nodes, key.ranks, key.algorithm, key.protocol);
+  json["regimes"] = Json::array();
+  for (const Regime& regime : fit.regimes) {
+    Json rate = nullptr;
+    if (const auto& slope = regime.s_per_byte; slope.value > 0.0)
+      rate = {{"value", rounded(1.0 / slope.value)},
+              {"stderr", rounded(slope.standard_error / (slope.value * slope.value))}};
+    json["regimes"].push_back(
+        {{"bytes", {std::llround(regime.from.value()), std::llround(regime.to.value())}},
+         {"overhead_s",
+          {{"value", rounded(regime.overhead_s.value)},
+           {"stderr", rounded(regime.overhead_s.standard_error)}}},
+         {"rate_Bps", rate}});
+  }
+  int points = 0;
+  for (const Regime& regime : fit.regimes) points += regime.points;
+  json["residuals"] = {{"samples", points},
+                       {"median_abs", rounded(fit.median_abs)},
+                       {"max_abs", rounded(fit.max_abs)},
+                       {"held_out_median_abs", rounded(fit.held_out_median_abs)}};
+  json["outliers_bytes"] = Json::array();
+  for (const Bytes bytes : fit.outliers)
+    json["outliers_bytes"].push_back(std::llround(bytes.value()));
+  return json;
+}
+
+}  // namespace
+
+std::string calibration_json(const CalibrationText& calibration) {
+  Json json = {{"format", "stepcast.calibration/1"},
+               {"name", calibration.name},
+               {"source", calibration.source},
+               {"platform", calibration.platform},
+               {"command", calibration.command}};
+  if (!calibration.nccl_version.empty()) json["versions"] = {{"nccl", calibration.nccl_version}};
+  json["machine"] = Json::parse(calibration.machine);
+  json["curves"] = Json::array();
+  for (const auto& [key, fit] : calibration.curves)
+    if (!fit.regimes.empty()) json["curves"].push_back(curve_json(key, fit));
+  json["samples"] = Json::array();
+  for (const auto& [sample, source] : calibration.samples) {
+    Json one =
+        key_json(sample.operation, sample.nodes, sample.ranks, sample.algorithm, sample.protocol);
+    one["bytes"] = sample.bytes;
+    one["time_s"] = rounded(sample.time.value());
+    one["source"] = source;
+    json["samples"].push_back(one);
+  }
+  return finish(json);
 }
 
 std::string collective_json(std::string_view platform, std::string_view operation,

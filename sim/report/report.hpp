@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/json_view.hpp"
+#include "fit/regimes.hpp"
 #include "input/study.hpp"
 #include "result/metrics.hpp"
 
@@ -42,6 +43,19 @@ struct CollectiveRow {
 [[nodiscard]] std::string collective_json(std::string_view platform, std::string_view operation,
                                           std::string_view engine,
                                           const std::vector<std::string>& rows);
+
+/// The whole of stepcast.calibration/1 from measured samples. `machine` is the text of the platform
+/// file.
+struct CalibrationText {
+  std::string name, source, platform, machine, command, nccl_version;
+  struct Sample {
+    CollectiveSample sample;
+    std::string source;
+  };
+  std::vector<Sample> samples;
+  std::vector<std::pair<CurveKey, CurveFit>> curves;
+};
+[[nodiscard]] std::string calibration_json(const CalibrationText& calibration);
 
 /// Step time and its split, one line a point.
 [[nodiscard]] std::string result_table(const std::vector<JsonDocument>& points);

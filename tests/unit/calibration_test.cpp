@@ -94,8 +94,8 @@ std::vector<Mistake> calibration_mistakes() {
        "c.json:/format: must be \"stepcast.calibration/1\", got \"stepcast.trace/1\""},
       {"AnUnknownKey", with(good, "/link", "{}"),
        "c.json: unknown key \"link\"; did you mean \"links\"? known: format, name, source, "
-       "platform, machine, date, command, versions, links, protocols, samples, compute, "
-       "interference, skipped, warnings"},
+       "platform, machine, date, command, versions, links, protocols, curves, samples, "
+       "compute, interference, skipped, warnings"},
       {"AMissingPlatform", without(good, "/platform"), "c.json: the key \"platform\" is missing"},
       {"AnotherMachine", with(good, "/machine", with(tiny_platform(), "/name", R"("other")")),
        "c.json:/machine/name: must be \"tiny cluster\", the platform that was measured, got "

@@ -1,0 +1,29 @@
+// Logs of nccl-tests as samples.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/options.hpp"
+#include "input/samples.hpp"
+
+namespace stepcast {
+
+struct LogSample {
+  CollectiveSample sample;
+  std::string source;  ///< file name and line
+};
+
+/// What a log holds once the options have said what it does not tell itself.
+struct LogContents {
+  std::string name;  ///< of the file, without its folder
+  std::vector<LogSample> samples;
+  std::vector<std::string> complaints;  ///< of rows and tables that were left out
+  std::string nccl_version;
+};
+
+/// Throws InputError for a file that cannot be read or holds nothing that can be used. A number of
+/// nodes that nobody tells is 1 while `needs_nodes` is false.
+[[nodiscard]] LogContents read_log(const LogOptions& log, bool needs_nodes);
+
+}  // namespace stepcast

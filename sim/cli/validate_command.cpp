@@ -1,0 +1,190 @@
+// stepcast validate: predicts what was measured from the rest of what was measured.
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "base/error.hpp"
+#include "cli/commands.hpp"
+#include "cli/log_files.hpp"
+#include "engine/engine.hpp"
+#include "engine/isolate.hpp"
+#include "fit/curve.hpp"
+#include "fit/median.hpp"
+#include "input/calibration.hpp"
+
+namespace stepcast {
+namespace {
+
+constexpr int few_nodes = 4;  // larger runs are predicted from those on up to so many
+constexpr std::size_t least_points = 8;
+constexpr Bytes smallest_bucket{1.0 * (1 << 20)};
+constexpr Bytes largest_bucket{64.0 * (1 << 20)};
+
+struct Prediction {
+  Bytes bytes;
+  double error = 0.0;  ///< predicted / measured - 1
+};
+
+double quantile(std::vector<double> values, double share) {
+  std::sort(values.begin(), values.end());
+  return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1) + 0.5)];
+}
+
+std::vector<double> sizes_of(const std::vector<Prediction>& predictions) {
+  std::vector<double> sizes;
+  for (const Prediction& one : predictions) sizes.push_back(std::abs(one.error));
+  return sizes;
+}
+
+void print_errors(const std::string& what, const std::vector<Prediction>& predictions) {
+  if (predictions.empty()) return;
+  std::vector<Prediction> buckets;
+  for (const Prediction& one : predictions)
+    if (smallest_bucket <= one.bytes && one.bytes <= largest_bucket) buckets.push_back(one);
+  const std::vector<double> all = sizes_of(predictions);
+  fmt::print("{:<64}  {:>5}  {:>6.1f} %  {:>6.1f} %  {:>6.1f} %", what, all.size(),
+             100 * median(all), 100 * quantile(all, 0.9), 100 * quantile(all, 1.0));
+  if (!buckets.empty()) {
+    const std::vector<double> of_buckets = sizes_of(buckets);
+    fmt::print("  {:>6.1f} %  {:>6.1f} %", 100 * median(of_buckets),
+               100 * quantile(of_buckets, 0.9));
+  }
+  fmt::print("\n");
+}
+
+std::string curve_name(const std::string& file, const CurveKey& key) {
+  std::string name =
+      fmt::format("{}: {}, {} ranks on {}", file, to_string(key.operation), key.ranks, key.nodes);
+  for (const std::string& forced : {key.algorithm, key.protocol})
+    if (!forced.empty()) name += ", " + forced;
+  return name;
+}
+
+/// Every second size from the others. The last one is never left out.
+std::vector<Prediction> predict_sizes(const Curve& curve) {
+  std::vector<CurvePoint> kept;
+  std::vector<CurvePoint> left_out;
+  const std::vector<CurvePoint>& points = curve.points();
+  for (std::size_t i = 0; i < points.size(); ++i)
+    (i % 2 == 0 || i + 1 == points.size() ? kept : left_out).push_back(points[i]);
+  const Curve rest(curve.key(), kept);
+  std::vector<Prediction> predictions;
+  for (const CurvePoint& point : left_out)
+    predictions.push_back({point.bytes, rest.at(point.bytes) / point.time - 1.0});
+  return predictions;
+}
+
+/// The samples of a calibration without those that are to be predicted.
+Calibration without_large_runs(const Calibration& whole) {
+  Calibration rest = whole;
+  std::erase_if(rest.samples, [](const CollectiveSample& one) { return one.nodes > few_nodes; });
+  return rest;
+}
+
+/// Whether something is known of smaller runs over several nodes.
+bool has_smaller(const Calibration& rest, const CurveKey& key) {
+  return std::any_of(rest.samples.begin(), rest.samples.end(), [&](const CollectiveSample& one) {
+    return one.nodes > 1 && one.operation == to_string(key.operation) &&
+           one.algorithm == key.algorithm && one.protocol == key.protocol;
+  });
+}
+
+Seconds simulate(const CurveKey& key, Bytes bytes, const Calibration& calibration) {
+  CollectiveSettings settings;
+  if (!key.algorithm.empty()) settings.algorithm = {key.algorithm, "calibration"};
+  if (!key.protocol.empty()) settings.protocol = {key.protocol, "calibration"};
+  Placement placement;
+  placement.gpus_per_node = (key.ranks + key.nodes - 1) / key.nodes;
+  Program program;
+  program.collectives.push_back({static_cast<std::int64_t>(bytes.value()), {}, key.operation});
+  program.segments.push_back({1, {Launch{0}, Wait{0}}});
+  const Timeline timeline = simulate_with_simgrid(
+      make_job(std::move(program), settings,
+               Cluster(*calibration.machine, &calibration, key.ranks, "calibration", placement)));
+  const std::vector<Seconds>& ends = timeline.collectives.front().end;
+  return *std::max_element(ends.begin(), ends.end());
+}
+
+std::vector<Prediction> predict_nodes(const Curve& curve, const Calibration& rest, int jobs) {
+  const std::vector<CurvePoint>& points = curve.points();
+  const std::vector<Outcome> outcomes = run_isolated(points.size(), jobs, [&](std::size_t i) {
+    return fmt::format("{}", simulate(curve.key(), points[i].bytes, rest).value());
+  });
+  std::vector<Prediction> predictions;
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    if (outcomes[i].kind != Outcome::Kind::done) throw SimulationError(outcomes[i].text);
+    predictions.push_back(
+        {points[i].bytes, Seconds{std::stod(outcomes[i].text)} / points[i].time - 1.0});
+  }
+  return predictions;
+}
+
+struct MeasuredFile {
+  std::string name;
+  std::vector<Curve> curves;
+  std::optional<Calibration> calibration;
+};
+
+MeasuredFile read_measured(const std::string& path) {
+  if (path.ends_with(".json")) {
+    MeasuredFile file{path, {}, read_calibration(JsonDocument::read_file(path).root())};
+    file.curves = curves_of(file.calibration->samples);
+    return file;
+  }
+  LogOptions log;
+  log.path = path;
+  const LogContents contents = read_log(log, false);
+  std::vector<CollectiveSample> samples;
+  for (const LogSample& one : contents.samples) samples.push_back(one.sample);
+  return {contents.name, curves_of(samples), std::nullopt};
+}
+
+void print_head(const char* what) {
+  fmt::print("{:<64}  {:>5}  {:>8}  {:>8}  {:>8}  {:>8}  {:>8}\n", what, "sizes", "median", "p90",
+             "worst", "1-64 MiB", "p90");
+}
+
+}  // namespace
+
+int validate_command(const ValidateOptions& options) {
+  std::vector<MeasuredFile> files;
+  for (const std::string& path : options.files) {
+    try {
+      files.push_back(read_measured(path));
+    } catch (const InputError& error) {
+      if (path.ends_with(".json")) throw;
+      fmt::print(stderr, "stepcast: refused: {}\n", error.what());
+    }
+  }
+  print_head("every second size, from the others");
+  std::vector<Prediction> all;
+  for (const MeasuredFile& file : files)
+    for (const Curve& curve : file.curves) {
+      if (curve.points().size() < least_points) continue;
+      const std::vector<Prediction> predictions = predict_sizes(curve);
+      print_errors(curve_name(file.name, curve.key()), predictions);
+      all.insert(all.end(), predictions.begin(), predictions.end());
+    }
+  print_errors("all of them", all);
+
+  std::vector<Prediction> all_nodes;
+  for (const MeasuredFile& file : files) {
+    if (!file.calibration || !file.calibration->machine) continue;
+    const Calibration rest = without_large_runs(*file.calibration);
+    for (const Curve& curve : file.curves) {
+      if (curve.key().nodes <= few_nodes || !has_smaller(rest, curve.key())) continue;
+      if (all_nodes.empty()) {
+        fmt::print("\n");
+        print_head(fmt::format("more than {0} nodes, from up to {0}", few_nodes).c_str());
+      }
+      const std::vector<Prediction> predictions = predict_nodes(curve, rest, options.jobs);
+      print_errors(curve_name(file.name, curve.key()), predictions);
+      all_nodes.insert(all_nodes.end(), predictions.begin(), predictions.end());
+    }
+  }
+  print_errors("all of them", all_nodes);
+  return 0;
+}
+
+}  // namespace stepcast
