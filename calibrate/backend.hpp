@@ -20,8 +20,8 @@ struct Missing {
 struct ComputeCase {
   /// gemm, copy, add, reduction, layer_norm, convolution, empty_kernel, empty_graph_node,
   /// host_to_device, device_to_host
-  std::string kernel;
-  std::string dtype;  ///< float32, tf32, float16, bfloat16, float8; empty for empty ones
+  std::string kernel = {};
+  std::string dtype = {};  ///< float32, tf32, float16, bfloat16, float8; empty for empty ones
   std::int64_t m = 0, n = 0, k = 0;  ///< of a gemm
   std::int64_t bytes = 0;            ///< read or written by the others, counted once
   bool cold_cache = false;           ///< the L2 cache is flushed before each call
@@ -29,11 +29,11 @@ struct ComputeCase {
 
 /// One collective over all ranks. Zero and empty: as the library chooses.
 struct CollectiveCase {
-  std::string operation;   ///< all_reduce, reduce_scatter, all_gather, broadcast
-  std::int64_t bytes = 0;  ///< the whole buffer, as nccl-tests counts
-  int ranks = 0;           ///< the first so many
-  std::string algorithm;   ///< ring, double_binary_tree, nvls, nvls_tree; of MPI also others
-  std::string protocol;    ///< LL, LL128, Simple
+  std::string operation = {};  ///< all_reduce, reduce_scatter, all_gather, broadcast
+  std::int64_t bytes = 0;      ///< the whole buffer, as nccl-tests counts
+  int ranks = 0;               ///< the first so many
+  std::string algorithm = {};  ///< ring, double_binary_tree, nvls, nvls_tree; of MPI also others
+  std::string protocol = {};   ///< LL, LL128, Simple
   int channels = 0;
   std::int64_t buffer_bytes = 0;  ///< NCCL_BUFFSIZE
   bool single_shot = false;       ///< each call is waited for; else they are queued back to back
@@ -41,8 +41,8 @@ struct CollectiveCase {
 
 /// A kernel and a collective, each alone and both at once.
 struct InterferenceCase {
-  ComputeCase compute;
-  CollectiveCase collective;
+  ComputeCase compute = {};
+  CollectiveCase collective = {};
 };
 struct InterferenceTimes {
   double compute_alone_s = 0, compute_beside_s = 0;

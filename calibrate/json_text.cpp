@@ -1,0 +1,35 @@
+#include "json_text.hpp"
+
+namespace stepcast::calibrate {
+
+Json to_json(const ComputeCase& what) {
+  Json json{{"kernel", what.kernel}};
+  if (!what.dtype.empty()) json["dtype"] = what.dtype;
+  if (what.m > 0) {
+    json["m"] = what.m;
+    json["n"] = what.n;
+    json["k"] = what.k;
+  }
+  if (what.bytes > 0) json["bytes"] = what.bytes;
+  if (what.cold_cache) json["cold_cache"] = true;
+  return json;
+}
+
+Json to_json(const CollectiveCase& what) {
+  Json json{{"operation", what.operation}, {"ranks", what.ranks}, {"bytes", what.bytes}};
+  if (!what.algorithm.empty()) json["algorithm"] = what.algorithm;
+  if (!what.protocol.empty()) json["protocol"] = what.protocol;
+  if (what.channels > 0) json["channels"] = what.channels;
+  if (what.buffer_bytes > 0) json["buffer_bytes"] = what.buffer_bytes;
+  if (what.single_shot) json["single_shot"] = true;
+  return json;
+}
+
+void add_times(Json& entry, const Statistics& times) {
+  entry["time_s"] = times.median_s;
+  entry["min_s"] = times.min_s;
+  entry["p90_s"] = times.p90_s;
+  entry["calls"] = times.calls;
+}
+
+}  // namespace stepcast::calibrate
