@@ -1,5 +1,3 @@
-#include "compute_kernels.hpp"
-
 #include <algorithm>
 #include <stdexcept>
 
@@ -7,6 +5,7 @@
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
+#include "compute_kernels.hpp"
 #include "cuda_check.hpp"
 
 namespace stepcast::calibrate {
@@ -26,9 +25,7 @@ struct alignas(vector_bytes) Vector {
 __device__ std::int64_t global_index() {
   return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }
-__device__ std::int64_t grid_threads() {
-  return static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-}
+__device__ std::int64_t grid_threads() { return static_cast<std::int64_t>(gridDim.x) * blockDim.x; }
 
 __global__ void empty_kernel() {}
 
@@ -137,7 +134,8 @@ void with_type(const std::string& dtype, const F& use) {
 }
 
 unsigned blocks_for(std::int64_t threads) {
-  return static_cast<unsigned>((threads + block_threads - 1) / block_threads);
+  return static_cast<unsigned>(
+      std::max<std::int64_t>(1, (threads + block_threads - 1) / block_threads));
 }
 
 /// For loops over the whole grid: enough to fill any GPU.

@@ -13,8 +13,8 @@ namespace stepcast::calibrate {
 /// Bytes of one element.
 [[nodiscard]] int element_bytes(const std::string& dtype);
 
-constexpr std::int64_t vector_bytes = 16;         ///< loaded and stored by one thread at a time
-constexpr std::int64_t layer_norm_width = 1024;   ///< elements of one normalised row
+constexpr std::int64_t vector_bytes = 16;        ///< loaded and stored by one thread at a time
+constexpr std::int64_t layer_norm_width = 1024;  ///< elements of one normalised row
 
 void launch_empty(cudaStream_t stream);
 /// Keeps the GPU busy for some 20 us, so that what is launched next does not wait for the host.

@@ -41,13 +41,13 @@ std::string gemm_obstacle(const ComputeCase& what, const cudaDeviceProp& propert
 struct Gemm::Float8 {
   cublasLtHandle_t handle = nullptr;
   cublasLtMatmulDesc_t operation = nullptr;
-  cublasLtMatrixLayout_t a = nullptr, b = nullptr, product = nullptr;
+  cublasLtMatrixLayout_t w = nullptr, x = nullptr, y = nullptr;
   cublasLtMatmulHeuristicResult_t chosen{};
   Buffer workspace;
 };
 
 void Gemm::DestroyFloat8::operator()(Float8* plan) const {
-  for (const cublasLtMatrixLayout_t layout : {plan->a, plan->b, plan->product})
+  for (const cublasLtMatrixLayout_t layout : {plan->w, plan->x, plan->y})
     if (layout != nullptr) cublasLtMatrixLayoutDestroy(layout);
   if (plan->operation != nullptr) cublasLtMatmulDescDestroy(plan->operation);
   if (plan->handle != nullptr) cublasLtDestroy(plan->handle);
@@ -82,20 +82,20 @@ void Gemm::prepare_float8() {
   const auto m = static_cast<std::uint64_t>(what_.m);
   const auto n = static_cast<std::uint64_t>(what_.n);
   const auto k = static_cast<std::uint64_t>(what_.k);
-  CHECK(cublasLtMatrixLayoutCreate(&plan.a, CUDA_R_8F_E4M3, k, m, what_.k));
-  CHECK(cublasLtMatrixLayoutCreate(&plan.b, CUDA_R_8F_E4M3, k, n, what_.k));
-  CHECK(cublasLtMatrixLayoutCreate(&plan.product, CUDA_R_16BF, m, n, what_.m));
+  // In cuBLAS's order, column by column, the product is n x m and W comes first.
+  CHECK(cublasLtMatrixLayoutCreate(&plan.w, CUDA_R_8F_E4M3, k, n, what_.k));
+  CHECK(cublasLtMatrixLayoutCreate(&plan.x, CUDA_R_8F_E4M3, k, m, what_.k));
+  CHECK(cublasLtMatrixLayoutCreate(&plan.y, CUDA_R_16BF, n, m, what_.n));
 
   cublasLtMatmulPreference_t preference = nullptr;
   CHECK(cublasLtMatmulPreferenceCreate(&preference));
   int found = 0;
-  cublasStatus_t status = cublasLtMatmulPreferenceSetAttribute(
-      preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_bytes,
-      sizeof workspace_bytes);
+  cublasStatus_t status =
+      cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                           &workspace_bytes, sizeof workspace_bytes);
   if (status == CUBLAS_STATUS_SUCCESS)
-    status = cublasLtMatmulAlgoGetHeuristic(plan.handle, plan.operation, plan.a, plan.b,
-                                            plan.product, plan.product, preference, 1, &plan.chosen,
-                                            &found);
+    status = cublasLtMatmulAlgoGetHeuristic(plan.handle, plan.operation, plan.w, plan.x, plan.y,
+                                            plan.y, preference, 1, &plan.chosen, &found);
   cublasLtMatmulPreferenceDestroy(preference);
   CHECK(status);
   if (found == 0) throw std::runtime_error("cuBLASLt has no algorithm for this float8 product");
@@ -107,21 +107,19 @@ void Gemm::enqueue(const Operands& operands, cudaStream_t stream) {
   const float zero = 0;
   if (what_.dtype == "float8") {
     Float8& plan = *float8_;
-    CHECK(cublasLtMatmul(plan.handle, plan.operation, &one, operands.a, plan.a, operands.b, plan.b,
-                         &zero, operands.product, plan.product, operands.product, plan.product,
-                         &plan.chosen.algo, plan.workspace.get(workspace_bytes), workspace_bytes,
-                         stream));
+    CHECK(cublasLtMatmul(plan.handle, plan.operation, &one, operands.w, plan.w, operands.x, plan.x,
+                         &zero, operands.y, plan.y, operands.y, plan.y, &plan.chosen.algo,
+                         plan.workspace.get(workspace_bytes), workspace_bytes, stream));
     return;
   }
   const cudaDataType_t type = data_type(what_.dtype);
-  const auto compute =
-      what_.dtype == "tf32" ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+  const auto compute = what_.dtype == "tf32" ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
   const auto m = static_cast<int>(what_.m);
   const auto n = static_cast<int>(what_.n);
   const auto k = static_cast<int>(what_.k);
   CHECK(cublasSetStream(handle_.get(), stream));
-  CHECK(cublasGemmEx(handle_.get(), CUBLAS_OP_T, CUBLAS_OP_N, m, n, k, &one, operands.a, type, k,
-                     operands.b, type, k, &zero, operands.product, type, m, compute,
+  CHECK(cublasGemmEx(handle_.get(), CUBLAS_OP_T, CUBLAS_OP_N, n, m, k, &one, operands.w, type, k,
+                     operands.x, type, k, &zero, operands.y, type, n, compute,
                      CUBLAS_GEMM_DEFAULT));
 }
 

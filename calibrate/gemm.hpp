@@ -17,11 +17,11 @@ namespace stepcast::calibrate {
 /// Why this GPU cannot multiply them; empty when it can.
 [[nodiscard]] std::string gemm_obstacle(const ComputeCase& what, const cudaDeviceProp& properties);
 
-/// Matrices of m x k, n x k and m x n elements.
+/// Matrices of m x k, n x k and m x n elements, row by row.
 struct Operands {
-  const void* a;
-  const void* b;
-  void* product;
+  const void* x;
+  const void* w;
+  void* y;
 };
 
 class Gemm {

@@ -1,8 +1,7 @@
 #include "nvml.hpp"
 
-#include <dlfcn.h>
-
 #include <cstddef>
+#include <dlfcn.h>
 #include <utility>
 
 namespace stepcast::calibrate {

@@ -1,5 +1,6 @@
-// Clocks, temperatures and other users of a GPU, from NVML where the machine has it. It is loaded at
-// run time, and the few functions needed are declared by hand: it is no part of the CUDA toolkit.
+// Clocks, temperatures and other users of a GPU, from NVML where the machine has it. It is loaded
+// at run time, and the few functions needed are declared by hand: it is no part of the CUDA
+// toolkit.
 #pragma once
 
 #include <memory>
@@ -20,8 +21,8 @@ class Nvml {
 
   /// 580.95.05; empty without NVML.
   [[nodiscard]] std::string driver() const;
-  /// The processes that use the GPU with this PCI address. In a container their numbers are those of
-  /// the host, and may be hidden.
+  /// The processes that use the GPU with this PCI address. In a container their numbers are those
+  /// of the host, and may be hidden.
   [[nodiscard]] std::set<unsigned> users(const std::string& pci_address) const;
   /// All but used_by_others.
   [[nodiscard]] Condition condition(const std::string& pci_address) const;

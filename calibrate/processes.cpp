@@ -1,23 +1,23 @@
 #include "processes.hpp"
 
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <netdb.h>
+#include <poll.h>
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <sys/socket.h>
 #include <thread>
+#include <unistd.h>
 #include <utility>
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 
 #include "backend.hpp"
 
@@ -43,9 +43,7 @@ int number(const char* name) {
   return static_cast<int>(value);
 }
 
-std::string system_error(const std::string& what) {
-  return what + ": " + std::strerror(errno);
-}
+std::string system_error(const std::string& what) { return what + ": " + std::strerror(errno); }
 
 struct Socket {
   explicit Socket(int its_fd) : fd(its_fd) {}
@@ -190,7 +188,8 @@ void Processes::accept_all(const Hello& mine) {
   std::set<std::string> hosts{mine.host};
   const auto deadline = Clock::now() + start_patience;
   for (int missing = count_ - 1; missing > 0;) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
     pollfd waiting{listener.fd, POLLIN, 0};
     const int ready = left.count() > 0 ? poll(&waiting, 1, static_cast<int>(left.count())) : 0;
     if (ready == 0)
@@ -240,7 +239,8 @@ void Processes::connect_to_rank_0(const Hello& mine) {
     if (found != nullptr) freeaddrinfo(found);
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
   }
-  throw Missing{"rank 0", "no connection to " + host + ":" + port + " within two minutes: " + problem};
+  throw Missing{"rank 0",
+                "no connection to " + host + ":" + port + " within two minutes: " + problem};
 }
 
 double Processes::largest(double value) {

@@ -9,8 +9,8 @@ namespace stepcast::calibrate {
 
 class Processes {
  public:
-  /// From the environment: WORLD_SIZE, RANK, LOCAL_RANK, MASTER_ADDR and MASTER_PORT of torchrun, or
-  /// SLURM_STEP_NUM_TASKS, SLURM_PROCID and SLURM_LOCALID of srun with STEPCAST_MASTER_ADDR, the
+  /// From the environment: WORLD_SIZE, RANK, LOCAL_RANK, MASTER_ADDR and MASTER_PORT of torchrun,
+  /// or SLURM_STEP_NUM_TASKS, SLURM_PROCID and SLURM_LOCALID of srun with STEPCAST_MASTER_ADDR, the
   /// host of rank 0. Without them, this process is alone. Returns when all are connected.
   Processes();
   Processes(const Processes&) = delete;
