@@ -76,6 +76,8 @@ std::string Collectives::known_obstacle(const CollectiveCase& what) const {
   if (is_nvls && !what.protocol.empty() && what.protocol != "Simple")
     return what.algorithm + " has the protocol Simple only";
   if (is_nvls && least_capability_ < 90) return what.algorithm + " needs compute capability 9.0";
+  if (what.algorithm == "nvls_tree" && processes_.nodes() == 1)
+    return "NCCL has nvls_tree on several nodes only";
   if (is_nvls && version_ < first_version_that_obeys)
     return "before 2.24, NCCL takes another algorithm without a word where it has no NVLS";
   if (what.channels < 0 || what.channels > 64) return "NCCL has 1 to 64 channels";
@@ -92,7 +94,7 @@ std::string Collectives::known_obstacle(const CollectiveCase& what) const {
 std::string Collectives::tried(const CollectiveCase& what) {
   std::string problem;
   CollectiveCase small = what;
-  small.bytes = element * what.ranks;
+  small.bytes = 1024 * element * what.ranks;
   try {
     what_ = small;
     communicator_ = &communicators_.get(settings_of(what));
@@ -103,7 +105,7 @@ std::string Collectives::tried(const CollectiveCase& what) {
       gpus_[i].wait(gpus_[i].stop);
     });
   } catch (const NcclError& error) {
-    problem = error.what();
+    problem = error.reason;
   }
   const bool failed = processes_.largest(problem.empty() ? 0 : 1) > 0;
   if (!failed) return {};

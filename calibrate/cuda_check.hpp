@@ -1,6 +1,7 @@
 // CUDA, NCCL and cuBLAS say by a return value what went wrong; CHECK makes exceptions of it.
 #pragma once
 
+#include <cstring>
 #include <stdexcept>
 #include <string>
 
@@ -14,11 +15,15 @@ namespace stepcast::calibrate {
 
 /// NCCL refused. Where a setting is only tried, that is an answer.
 struct NcclError : std::runtime_error {
-  using std::runtime_error::runtime_error;
+  NcclError(const std::string& where, const std::string& its_reason)
+      : std::runtime_error(where + its_reason), reason(its_reason) {}
+  std::string reason;
 };
 
 inline std::string at(const char* file, int line, const char* call) {
-  return std::string(file) + ':' + std::to_string(line) + ": " + call + ": ";
+  const char* name = std::strrchr(file, '/');
+  return std::string(name != nullptr ? name + 1 : file) + ':' + std::to_string(line) + ": " + call +
+         ": ";
 }
 
 inline void check(cudaError_t error, const char* call, const char* file, int line) {
@@ -40,9 +45,9 @@ inline void check(cudaError_t error, const char* call, const char* file, int lin
 inline void check(ncclResult_t error, const char* call, const char* file, int line) {
   if (error == ncclSuccess) return;
   const char* last = ncclGetLastError(nullptr);
-  std::string text = at(file, line, call) + ncclGetErrorString(error);
-  if (last != nullptr && *last != '\0') text += std::string(": ") + last;
-  throw NcclError(text);
+  std::string reason = ncclGetErrorString(error);
+  if (last != nullptr && *last != '\0') reason += std::string(": ") + last;
+  throw NcclError(at(file, line, call), reason);
 }
 
 inline void check(cublasStatus_t error, const char* call, const char* file, int line) {
