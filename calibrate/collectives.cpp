@@ -14,7 +14,6 @@ namespace {
 constexpr int first_calls = 3;  ///< connections are made then
 constexpr std::int64_t element = sizeof(float);
 constexpr std::size_t small_bytes = sizeof(unsigned long long);
-constexpr int first_version_that_obeys = 22400;
 
 CommunicatorSettings settings_of(const CollectiveCase& what) {
   return {what.ranks, what.algorithm, what.protocol, what.channels};
@@ -78,7 +77,7 @@ std::string Collectives::known_obstacle(const CollectiveCase& what) const {
   if (is_nvls && least_capability_ < 90) return what.algorithm + " needs compute capability 9.0";
   if (what.algorithm == "nvls_tree" && processes_.nodes() == 1)
     return "NCCL has nvls_tree on several nodes only";
-  if (is_nvls && version_ < first_version_that_obeys)
+  if (is_nvls && version_ < NCCL_VERSION(2, 24, 0))
     return "before 2.24, NCCL takes another algorithm without a word where it has no NVLS";
   if (what.channels < 0 || what.channels > 64) return "NCCL has 1 to 64 channels";
   if (what.buffer_bytes != 0 && what.buffer_bytes != process_buffer_bytes())
@@ -228,8 +227,8 @@ bool Collectives::is_correct() {
 }
 
 double Collectives::own_estimate() {
-  constexpr int first_version_that_simulates = 22200;
-  if (version_ < first_version_that_simulates) return -1;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 22, 0)
+  if (version_ < NCCL_VERSION(2, 22, 0)) return -1;
   return processes_.largest(gpus_.largest([&](std::size_t i) {
     if (!takes_part(i)) return -1.0;
     const Gpu& gpu = gpus_[i];
@@ -243,6 +242,9 @@ double Collectives::own_estimate() {
     gpu.wait(gpu.stop);
     return info.estimatedTime >= 0 ? 1e-6 * static_cast<double>(info.estimatedTime) : -1.0;
   }));
+#else
+  return -1;
+#endif
 }
 
 }  // namespace stepcast::calibrate

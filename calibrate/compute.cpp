@@ -130,11 +130,9 @@ void Compute::call() {
   else if (kernel == "host_to_device")
     CHECK(cudaMemcpyAsync(a_.get(0), host_data_, static_cast<std::size_t>(what_.bytes),
                           cudaMemcpyHostToDevice, stream));
-  else if (kernel == "device_to_host")
+  else  // device_to_host
     CHECK(cudaMemcpyAsync(host_data_, x, static_cast<std::size_t>(what_.bytes),
                           cudaMemcpyDeviceToHost, stream));
-  else
-    launch_empty(stream);
 }
 
 int Compute::enqueue(int calls) {
@@ -144,7 +142,10 @@ int Compute::enqueue(int calls) {
       CHECK(cudaGraphLaunch(empty_nodes_.get(), gpu_.compute_stream.get()));
     return graphs * graph_nodes;
   }
-  for (int i = 0; i < calls; ++i) call();
+  if (what_.kernel == "empty_kernel")  // nothing else that takes the host time
+    for (int i = 0; i < calls; ++i) launch_empty(gpu_.compute_stream.get());
+  else
+    for (int i = 0; i < calls; ++i) call();
   CHECK(cudaGetLastError());
   return calls;
 }

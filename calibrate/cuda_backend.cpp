@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -199,7 +200,7 @@ std::map<std::string, std::string> CudaBackend::environment() const {
   CHECK(ncclGetVersion(&nccl));
   const cudaDeviceProp& gpu = gpus_[0].properties;
   const std::string driver_name = nvml_.driver();
-  return {
+  std::map<std::string, std::string> found{
       {"gpu", gpu.name},
       {"compute_capability", version(gpu.major, gpu.minor)},
       {"memory_bytes", std::to_string(gpu.totalGlobalMem)},
@@ -209,9 +210,11 @@ std::map<std::string, std::string> CudaBackend::environment() const {
       {"cuda", cuda_version(runtime)},
       {"cublas", library_version(static_cast<int>(cublasLtGetVersion()))},
       {"nccl", library_version(nccl)},
-      {"nccl_buffsize", std::to_string(process_buffer_bytes())},
       {"cpu", cpu_model()},
   };
+  if (const std::int64_t bytes = process_buffer_bytes(); bytes > 0)
+    found["nccl_buffsize"] = std::to_string(bytes);
+  return found;
 }
 
 /// The worst of this process's GPUs.

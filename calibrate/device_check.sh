@@ -19,7 +19,7 @@ roots = [p for p in sys.path if p.endswith("-packages")]
 print(":".join(sorted({f.rsplit("/", 1)[0] for r in roots for f in glob.glob(r + "/nvidia/*/lib/lib*")})))
 PYTHON
 )
-export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}${LD_LIBRARY_PATH:+:}/usr/local/nvidia/lib64:$libraries
+export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}${LD_LIBRARY_PATH:+:}/usr/local/nvidia/lib64${libraries:+:}$libraries
 
 if [[ ! -x $program ]]; then
   cmake --preset calibrate
