@@ -134,6 +134,7 @@ def main():
         "all_reduce_perf out of place on 1, 2, 4 and 8 nodes of 4 V100, 4 B to 32 MiB; fitted by "
         "platforms/make_abci_v100_calibration.py",
         "platform": "ABCI V100",
+        "machine": json.loads((Path(__file__).parent / "abci_v100.json").read_text()),
         "date": "2021-06-09",
         "command": "all_reduce_perf -b 4 -e 32M -f 2 -g 1 -w 5 -n 100",
         "versions": {"nccl": "2.8.4-1", "cuda": "11.2.2"},
