@@ -34,7 +34,7 @@ ldd "$program" | grep -E 'cublas|nccl|not found' || true
 echo "### measuring, for at most 220 s"
 rm -f "$calibration" "$calibration.partial"
 status=0
-time timeout 220 "$program" --platform test -o "$calibration" --quick > "$out/log.txt" 2>&1 ||
+time timeout 220 "$program" --platform platforms/h200_8gpu.json -o "$calibration" --quick > "$out/log.txt" 2>&1 ||
   status=$?
 tail -n 20 "$out/log.txt"
 if ((status == 124)) && [[ -s $calibration.partial ]]; then

@@ -1,6 +1,8 @@
 #include "document.hpp"
 
 #include <cmath>
+#include <fstream>
+#include <stdexcept>
 #include <utility>
 
 #include <fmt/format.h>
@@ -48,11 +50,22 @@ Json warnings_of(const std::vector<Outcome>& outcomes) {
 
 }  // namespace
 
+Machine read_machine(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw std::runtime_error(path + ": cannot be read");
+  const Json document = Json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!document.is_object() || document.value("format", Json()) != "stepcast.platform/1" ||
+      !document.value("name", Json()).is_string())
+    throw std::runtime_error(path + ": is no stepcast.platform/1 file with a name");
+  return {document.at("name").get<std::string>(), document};
+}
+
 std::string document(const Heading& heading, const std::vector<Outcome>& outcomes) {
   Json file{{"format", "stepcast.calibration/1"},
-            {"name", fmt::format("{}, measured on {}", heading.platform, heading.date)},
+            {"name", fmt::format("{}, measured on {}", heading.machine.name, heading.date)},
             {"source", heading.source},
-            {"platform", heading.platform},
+            {"platform", heading.machine.name},
+            {"machine", heading.machine.document},
             {"date", heading.date},
             {"command", heading.command},
             {"versions", heading.versions}};

@@ -9,8 +9,18 @@
 
 namespace stepcast::calibrate {
 
+/// The platform file that describes what is measured: it goes into the calibration whole, so that
+/// what is asked later can be told from what was measured.
+struct Machine {
+  std::string name;
+  Json document;
+};
+/// Throws std::runtime_error naming the file.
+[[nodiscard]] Machine read_machine(const std::string& path);
+
 struct Heading {
-  std::string platform, source, date, command;
+  Machine machine;
+  std::string source, date, command;
   std::map<std::string, std::string> versions;
 };
 

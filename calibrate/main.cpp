@@ -1,5 +1,6 @@
 #include <csignal>
 #include <ctime>
+#include <functional>
 #include <memory>
 #include <signal.h>
 #include <string>
@@ -66,17 +67,14 @@ int print_plan(const std::vector<PlannedCase>& plan, const Accuracy& accuracy,
 }
 
 /// On rank 0 only; if it fails there, all processes throw.
-std::unique_ptr<Journal> open_journal(Backend& backend, const std::string& output,
-                                      const std::string& plan) {
-  std::unique_ptr<Journal> journal;
+void on_rank_0(Backend& backend, const std::function<void()>& act) {
   std::string problem;
   try {
-    if (backend.rank() == 0) journal = std::make_unique<Journal>(output, plan);
+    if (backend.rank() == 0) act();
   } catch (const std::exception& error) {
     problem = error.what();
   }
   if (backend.from_rank_0(problem.empty() ? 0 : 1) != 0) throw UsageError(problem);
-  return journal;
 }
 
 /// What must be the same for a journal to be continued.
@@ -102,8 +100,13 @@ int run(const Options& options, const std::string& command, Backend& backend) {
         fmt::format("nothing to measure with these options on {} rank(s)", backend.world_size()));
   if (options.dry_run) return print_plan(plan, wanted, backend);
 
-  const auto journal =
-      open_journal(backend, options.output, identity(options, plan, wanted, backend));
+  const std::string what_is_measured = identity(options, plan, wanted, backend);
+  Machine machine;
+  std::unique_ptr<Journal> journal;
+  on_rank_0(backend, [&] {
+    machine = read_machine(options.platform);
+    journal = std::make_unique<Journal>(options.output, what_is_measured);
+  });
   stop_at_signals();
   bool finished = false;
   {
@@ -122,8 +125,8 @@ int run(const Options& options, const std::string& command, Backend& backend) {
     const std::string source =
         fmt::format("Measured by stepcast-calibrate with {} rank(s) on {} node(s).",
                     backend.world_size(), backend.nodes());
-    journal->finish(document({options.platform, source, today(), command, backend.environment()},
-                             journal->outcomes()));
+    journal->finish(
+        document({machine, source, today(), command, backend.environment()}, journal->outcomes()));
   }
   return 0;
 }

@@ -14,12 +14,12 @@
 namespace stepcast::calibrate {
 
 const char help_text[] =
-    R"(usage: stepcast-calibrate --platform NAME -o FILE [options]
+    R"(usage: stepcast-calibrate --platform PLATFORM -o FILE [options]
 
 Measures this machine for stepcast: kernels, collectives, and both at once. Every GPU or process takes
 part. What is measured is kept in FILE.partial; after Ctrl-C or a crash the same command goes on.
 
-    --platform NAME      name of the platform file that describes the machine
+    --platform PLATFORM  file that describes the machine (stepcast's platforms/*.json)
     -o, --output FILE    where the calibration goes; must not exist
     --quick              the cases a forecast needs most, at 2 % (default)
     --full               all cases, at 1 %

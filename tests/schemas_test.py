@@ -305,7 +305,7 @@ CALIBRATION_MEASURED = {
             "collective_beside_s": 1.2e-3,
         }
     ],
-    "skipped": ["a convolution: cuDNN is not linked"],
+    "skipped": [{"case": "a convolution", "reason": "cuDNN is not linked"}],
     "warnings": ["the GPU was used by others"],
 }
 

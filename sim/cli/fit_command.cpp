@@ -27,6 +27,12 @@ std::string regime_text(const Regime& regime) {
                      rate > 0.0 ? fmt::format(" + S / {:.4g} GB/s", rate) : "");
 }
 
+void print_head() {
+  fmt::print("{:<40}  {:<14}  {:>5}  {:>5}  {:<18}  {:<8}  {:>4}  {:>8}  {:>8}  {:>8}  {}\n", "log",
+             "collective", "ranks", "nodes", "algorithm", "protocol", "rows", "median", "worst",
+             "held out", "overhead + size / rate");
+}
+
 void print_curves(const std::string& log, const std::vector<CollectiveSample>& samples) {
   for (const Curve& curve : curves_of(samples)) {
     const CurveKey& key = curve.key();
@@ -95,10 +101,7 @@ int fit_command(const FitOptions& options) {
   std::optional<OutputFile> output;
   if (options.output) output.emplace("-o", *options.output, inputs);
 
-  if (options.report && !(output && output->is_stdout()))
-    fmt::print("{:<40}  {:<14}  {:>5}  {:>5}  {:<18}  {:<8}  {:>4}  {:>8}  {:>8}  {:>8}  {}\n",
-               "log", "collective", "ranks", "nodes", "algorithm", "protocol", "rows", "median",
-               "worst", "held out", "overhead + size / rate");
+  const bool report = options.report && !(output && output->is_stdout());
   std::vector<LogContents> logs;
   std::vector<std::string> refused;
   for (const LogOptions& log : options.logs) {
@@ -108,7 +111,8 @@ int fit_command(const FitOptions& options) {
       refused.emplace_back(error.what());
       continue;
     }
-    if (options.report && !(output && output->is_stdout())) {
+    if (report) {
+      if (logs.size() == 1) print_head();
       std::vector<CollectiveSample> samples;
       for (const LogSample& one : logs.back().samples) samples.push_back(one.sample);
       print_curves(logs.back().name, samples);
@@ -120,7 +124,7 @@ int fit_command(const FitOptions& options) {
   // A calibration from half of what was named would not be what was asked for.
   if (logs.empty() || (options.output && !refused.empty())) throw InputError(refused.front());
   for (const std::string& reason : refused) fmt::print(stderr, "stepcast: refused: {}\n", reason);
-  if (options.report && !(output && output->is_stdout()))
+  if (report)
     fmt::print("\n{} of {} logs read, {} refused\n", logs.size(), options.logs.size(),
                refused.size());
   if (output) output->write(calibration_json(calibration_of(options, logs, *platform)));

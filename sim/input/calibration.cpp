@@ -114,9 +114,13 @@ Calibration read_calibration(const JsonView& json) {
     for (const JsonView& sample : compute->elements()) check_compute_sample(sample);
   if (const auto interference = json.find("interference"))
     for (const JsonView& sample : interference->elements()) check_interference_sample(sample);
-  for (const char* key : {"skipped", "warnings"})
-    if (const auto texts = json.find(key))
-      for (const JsonView& text : texts->elements()) static_cast<void>(text.string());
+  if (const auto skipped = json.find("skipped"))
+    for (const JsonView& one : skipped->elements()) {
+      one.allow_only({"case", "reason"});
+      for (const char* key : {"case", "reason"}) static_cast<void>(one.at(key).string());
+    }
+  if (const auto warnings = json.find("warnings"))
+    for (const JsonView& warning : warnings->elements()) static_cast<void>(warning.string());
   return calibration;
 }
 

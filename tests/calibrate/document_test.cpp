@@ -14,8 +14,11 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-const Heading heading{
-    "DGX-X", "made up", "2026-01-02", "stepcast-calibrate -o x", {{"gpu", "fake"}}};
+const Heading heading{{"DGX-X", {{"name", "DGX-X"}}},
+                      "made up",
+                      "2026-01-02",
+                      "stepcast-calibrate -o x",
+                      {{"gpu", "fake"}}};
 
 Outcome measured(const Case& what, FakeBackend backend = {}, bool again = false) {
   return measure({what, again}, backend, Accuracy{});
@@ -85,8 +88,8 @@ TEST(Document, HasAllKeysEvenWhenThereIsNothing) {
   std::vector<std::string> keys;
   for (const auto& [key, value] : file.items()) keys.push_back(key);
   EXPECT_THAT(keys,
-              ElementsAre("format", "name", "source", "platform", "date", "command", "versions",
-                          "samples", "compute", "interference", "skipped", "warnings"));
+              ElementsAre("format", "name", "source", "platform", "machine", "date", "command",
+                          "versions", "samples", "compute", "interference", "skipped", "warnings"));
   EXPECT_EQ(file.at("format"), "stepcast.calibration/1");
   EXPECT_EQ(file.at("versions").at("gpu"), "fake");
 }

@@ -7,12 +7,15 @@ import subprocess
 import time
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-CALIBRATE = Path(os.environ.get("STEPCAST", ROOT / "build/release/stepcast")).parent / "stepcast-calibrate-mpi"
+STEPCAST = Path(os.environ.get("STEPCAST", ROOT / "build/release/stepcast"))
+CALIBRATE = STEPCAST.parent / "stepcast-calibrate-mpi"
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe"]
-SMALL = ["--platform", "x", "--collectives-only", "--max-bytes", "65536"]
+IDEAL = ROOT / "platforms/ideal.json"
+SMALL = ["--platform", IDEAL, "--collectives-only", "--max-bytes", "65536"]
 
 pytestmark = pytest.mark.skipif(not CALIBRATE.exists(), reason="built without OpenMPI")
 
@@ -30,13 +33,35 @@ def refused(*arguments, code=2):
     return done.stderr.removeprefix("stepcast-calibrate: ").rstrip("\n")
 
 
+def test_stepcast_reads_it_and_gives_its_times_back(tmp_path):
+    out = tmp_path / "out.json"
+    assert calibrate(*SMALL, "-o", out).returncode == 0
+    file = json.loads(out.read_text())
+    assert file["machine"] == json.loads(IDEAL.read_text())
+    schema = json.loads((ROOT / "docs/schemas/calibration.schema.json").read_text())
+    assert [error.message for error in jsonschema.Draft202012Validator(schema).iter_errors(file)] == []
+    # The ranks share a node here, which the platform has no room for: as if they were on two.
+    for sample in file["samples"]:
+        sample["nodes"] = 2
+    out.write_text(json.dumps(file))
+    plain = {s["bytes"]: s["time_s"] for s in file["samples"] if s["operation"] == "all_reduce"
+             and not {"algorithm", "single_shot"} & s.keys()}
+    done = subprocess.run([STEPCAST, "collective", "--platform", IDEAL, "--calibration", out, "--gpus", "2", "--bytes",
+                           ",".join(map(str, plain)), "--json", "-"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["rows"]
+    assert len(rows) > 3
+    for row in rows:
+        assert (row["basis"], row["time_s"]) == ("measured", pytest.approx(plain[row["bytes"]], rel=1e-9))
+
+
 def test_collectives_are_measured_and_correct(tmp_path):
     out = tmp_path / "out.json"
     done = calibrate(*SMALL, "-o", out)
     assert done.returncode == 0, done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
     file = json.loads(out.read_text())
-    assert (file["format"], file["platform"]) == ("stepcast.calibration/1", "x")
+    assert (file["format"], file["platform"]) == ("stepcast.calibration/1", json.loads(IDEAL.read_text())["name"])
     assert "Open MPI" in file["versions"]["mpi"]
     samples = file["samples"]
     assert {sample["operation"] for sample in samples} == {"all_reduce", "reduce_scatter", "all_gather", "broadcast"}
@@ -54,7 +79,7 @@ def test_the_forced_algorithm_decides_who_sends_what_to_whom(tmp_path):
     share = {}
     for algorithm in ("ring", "recursive_doubling", "recursive_halving_doubling"):
         done = calibrate(
-            "--platform", "x", "-o", tmp_path / f"{algorithm}.json", "--algorithms", algorithm, "--ranks", "4",
+            "--platform", IDEAL, "-o", tmp_path / f"{algorithm}.json", "--algorithms", algorithm, "--ranks", "4",
             "--min-bytes", "4MiB", "--max-bytes", "4MiB", ranks=4,
             mpirun=["--mca", "pml_monitoring_enable", "1", "--mca", "pml_monitoring_enable_output", "3",
                     "--mca", "pml_monitoring_filename", tmp_path / algorithm])
@@ -94,7 +119,7 @@ def test_devices_are_one_line_of_json():
 def test_an_output_that_exists_is_refused_and_kept(tmp_path):
     out = tmp_path / "out.json"
     out.write_text("mine")
-    assert refused("--platform", "x", "-o", out) == f"{out}: exists already; remove it or give another -o"
+    assert refused("--platform", IDEAL, "-o", out) == f"{out}: exists already; remove it or give another -o"
     assert out.read_text() == "mine"
 
 
@@ -121,7 +146,7 @@ def stop_after(lines, journal, arguments):
 
 def test_after_ctrl_c_the_same_command_goes_on(tmp_path):
     out, journal = tmp_path / "out.json", tmp_path / "out.json.partial"
-    arguments = ["--platform", "x", "-o", out]
+    arguments = ["--platform", IDEAL, "-o", out]
     cases = calibrate("--dry-run", ranks=1).stdout.splitlines()[:-1]
     process, said = stop_after(3, journal, arguments)
     assert process.returncode == 130

@@ -131,7 +131,7 @@ exec ip netns exec {network.prefix}$host unshare --uts sh -c "hostname host$host
                "btl": "tcp,self", "btl_tcp_if_include": f"{SUBNET}.0/24", "mpi_yield_when_idle": 1}
     mpirun = ["mpirun", "--allow-run-as-root", "-x", f"LD_PRELOAD={sleeper(folder)}", "--host", addresses, "-np", hosts,
               *(word for key, value in options.items() for word in ("--mca", key, value))]
-    calibrate = [CALIBRATE, "--platform", "namespaces", "-o", out, "--full", "--ranks", hosts,
+    calibrate = [CALIBRATE, "--platform", ROOT / "platforms/ideal.json", "-o", out, "--full", "--ranks", hosts,
                  "--algorithms", ",".join(CLOSED_FORM), "--min-bytes", 65536, "--max-bytes", max_bytes]
     begin = time.monotonic()
     run("ip", "netns", "exec", f"{network.prefix}1", "unshare", "--uts", "sh", "-c", 'hostname host1; exec "$@"', "sh",
