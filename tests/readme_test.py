@@ -46,6 +46,17 @@ def test_residuals_of_the_calibration():
     assert f"{ll['median_abs']} and {ll['max_abs']} for LL" in words
 
 
+def test_errors_of_the_shipped_calibrations():
+    files = sorted((ROOT / "platforms").glob("*.calibration.json"))
+    printed = subprocess.run([STEPCAST, "validate", "collectives", *files], cwd=ROOT, check=True, capture_output=True,
+                             text=True).stdout
+    page = (ROOT / "docs/calibration.md").read_text()
+    rows = [line.split() for line in printed.splitlines() if line.startswith("all of them")]
+    for what, row in zip(("every second size, from the others", "more than 4 nodes, from up to 4"), rows, strict=True):
+        assert f"| {what} | {row[3]} | {row[4]} % | {row[6]} % | {row[10]} % | {row[12]} % |\n" in page
+    assert f"calibrations` prints those of {len(files)} machines" in README
+
+
 def test_its_links_lead_somewhere():
     for target in [part.split(")")[0] for part in README.split("](")[1:]]:
         assert target.startswith("https://") or (ROOT / target).exists(), target

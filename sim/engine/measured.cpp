@@ -83,7 +83,7 @@ class Levels {
     const std::string algorithm = settings_.algorithm.value.value_or("");
     const std::string protocol = settings_.protocol.value.value_or("");
     std::vector<const Curve*> near = curves_with(algorithm, protocol);
-    if (near.empty() && (algorithm + protocol) != "") near = curves_with("", "");
+    if (near.empty() && !(algorithm.empty() && protocol.empty())) near = curves_with("", "");
     if (near.empty()) return std::nullopt;
     const auto same = std::find_if(near.begin(), near.end(), [&](const Curve* curve) {
       return curve->key().ranks == cluster_.ranks() && curve->key().nodes == cluster_.nodes();

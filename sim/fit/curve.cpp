@@ -20,7 +20,7 @@ Operation operation_named(const std::string& name) {
 
 }  // namespace
 
-Curve::Curve(CurveKey key, std::vector<CurvePoint> points) : key_(std::move(key)) {
+Curve::Curve(CurveKey key, const std::vector<CurvePoint>& points) : key_(std::move(key)) {
   std::map<double, std::vector<double>> times;
   for (const CurvePoint& point : points) times[point.bytes.value()].push_back(point.time.value());
   for (auto& [bytes, of_size] : times)
@@ -60,7 +60,7 @@ std::vector<Curve> curves_of(const std::vector<CollectiveSample>& samples) {
               sample.protocol}]
           .push_back({Bytes{static_cast<double>(sample.bytes)}, sample.time});
   std::vector<Curve> curves;
-  for (auto& [key, of_key] : points) curves.emplace_back(key, std::move(of_key));
+  for (const auto& [key, of_key] : points) curves.emplace_back(key, of_key);
   return curves;
 }
 

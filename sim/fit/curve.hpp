@@ -31,7 +31,7 @@ struct CurvePoint {
 class Curve {
  public:
   /// Several times of one size count as their median. At least one point.
-  Curve(CurveKey key, std::vector<CurvePoint> points);
+  Curve(CurveKey key, const std::vector<CurvePoint>& points);
 
   [[nodiscard]] const CurveKey& key() const { return key_; }
   [[nodiscard]] const std::vector<CurvePoint>& points() const { return points_; }

@@ -8,7 +8,7 @@
 namespace stepcast {
 namespace {
 
-Curve curve_of(std::vector<CurvePoint> points) { return {{}, std::move(points)}; }
+Curve curve_of(const std::vector<CurvePoint>& points) { return {{}, points}; }
 
 CollectiveSample sample(std::int64_t bytes, double time_s) {
   CollectiveSample one;
