@@ -39,6 +39,7 @@ CollectiveRow simulate_size(std::int64_t bytes, const CollectiveOptions& options
   row.algbw_Bps = row.time_s > 0.0 ? (lowered.bytes / time).value() : 0.0;
   row.busbw_Bps = row.algbw_Bps * bus_factor(options.operation, cluster.ranks());
   row.sent_bytes_per_rank = std::max_element(sent.begin(), sent.end())->value();
+  row.relative_error = lowered.relative_error;
   row.basis = to_string(lowered.basis);
   if (options.explain) {
     row.chooser = lowered.chooser;

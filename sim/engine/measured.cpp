@@ -12,35 +12,6 @@
 namespace stepcast {
 namespace {
 
-/// From the arrival of all ranks to the end on the last, with nothing measured of this collective.
-Seconds mechanism_time(Operation operation, Bytes bytes, const CollectiveSettings& settings,
-                       const Cluster& cluster) {
-  Program program;
-  program.collectives.push_back({static_cast<std::int64_t>(bytes.value()), {}, operation});
-  program.segments.push_back({1, {Launch{0}, Wait{0}}});
-  Job job{cluster, std::move(program), {}, {0}};
-  job.lowered.push_back(lower(operation, bytes, settings, cluster, find_rings(cluster)));
-  const auto last_end = [](const Timeline& timeline) {
-    const std::vector<Seconds>& ends = timeline.collectives.front().end;
-    return *std::max_element(ends.begin(), ends.end());
-  };
-  try {
-    return last_end(simulate_analytically(job));
-  } catch (const SimulationError&) {
-    // Links are shared unevenly.
-  }
-  const Outcome outcome = run_isolated(1, 1, [&](std::size_t) {
-                            const double time = last_end(simulate_with_simgrid(job)).value();
-                            std::string bits(sizeof time, '\0');
-                            std::memcpy(bits.data(), &time, sizeof time);
-                            return bits;
-                          }).front();
-  if (outcome.kind != Outcome::Kind::done) throw SimulationError(outcome.text);
-  double time = 0.0;
-  std::memcpy(&time, outcome.text.data(), sizeof time);
-  return Seconds{time};
-}
-
 bool asks_for_nothing(const CollectiveSettings& settings) {
   return !settings.channels.value && !settings.chunk_bytes.value && !settings.chunking.value &&
          !settings.nccl_version.value && settings.min_channels == 1 &&
@@ -180,6 +151,34 @@ class Levels {
 };
 
 }  // namespace
+
+Seconds mechanism_time(Operation operation, Bytes bytes, const CollectiveSettings& settings,
+                       const Cluster& cluster) {
+  Program program;
+  program.collectives.push_back({static_cast<std::int64_t>(bytes.value()), {}, operation});
+  program.segments.push_back({1, {Launch{0}, Wait{0}}});
+  Job job{cluster, std::move(program), {}, {0}};
+  job.lowered.push_back(lower(operation, bytes, settings, cluster, find_rings(cluster)));
+  const auto last_end = [](const Timeline& timeline) {
+    const std::vector<Seconds>& ends = timeline.collectives.front().end;
+    return *std::max_element(ends.begin(), ends.end());
+  };
+  try {
+    return last_end(simulate_analytically(job));
+  } catch (const SimulationError&) {
+    // Links are shared unevenly.
+  }
+  const Outcome outcome = run_isolated(1, 1, [&](std::size_t) {
+                            const double time = last_end(simulate_with_simgrid(job)).value();
+                            std::string bits(sizeof time, '\0');
+                            std::memcpy(bits.data(), &time, sizeof time);
+                            return bits;
+                          }).front();
+  if (outcome.kind != Outcome::Kind::done) throw SimulationError(outcome.text);
+  double time = 0.0;
+  std::memcpy(&time, outcome.text.data(), sizeof time);
+  return Seconds{time};
+}
 
 std::optional<Level> measured_level(Operation operation, Bytes bytes,
                                     const CollectiveSettings& settings, const Cluster& cluster) {

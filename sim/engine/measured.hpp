@@ -21,6 +21,10 @@ struct Level {
                                                   const CollectiveSettings& settings,
                                                   const Cluster& cluster);
 
+/// From the arrival of all ranks to the end on the last, with nothing measured of this collective.
+[[nodiscard]] Seconds mechanism_time(Operation operation, Bytes bytes,
+                                     const CollectiveSettings& settings, const Cluster& cluster);
+
 /// Makes everything in a collective take so many times as long.
 void scale_time(LoweredCollective& collective, double factor);
 

@@ -32,6 +32,10 @@ Json split_json(const Split& split) {
           {"optimizer_s", split.optimizer.value()}};
 }
 
+Json known_error(double relative_error) {
+  return relative_error > 0.0 ? Json(relative_error) : Json(nullptr);
+}
+
 Json bucket_json(const BucketResult& bucket) {
   return {{"operation", to_string(bucket.operation)},
           {"bytes", bucket.bytes},
@@ -46,6 +50,7 @@ Json bucket_json(const BucketResult& bucket) {
           {"algbw_Bps", bucket.algbw.value()},
           {"busbw_Bps", bucket.busbw.value()},
           {"runs_per_step", bucket.runs_per_step},
+          {"relative_error", known_error(bucket.relative_error)},
           {"basis", to_string(bucket.basis)}};
 }
 
@@ -219,6 +224,7 @@ std::string collective_row_json(const CollectiveRow& row) {
              {"algbw_Bps", row.algbw_Bps},
              {"busbw_Bps", row.busbw_Bps},
              {"sent_bytes_per_rank", row.sent_bytes_per_rank},
+             {"relative_error", known_error(row.relative_error)},
              {"basis", row.basis}});
   if (!row.chooser.empty()) {
     json["chosen_by"] = row.chooser;
@@ -283,6 +289,15 @@ std::string calibration_json(const CalibrationText& calibration) {
                {"command", calibration.command}};
   if (!calibration.nccl_version.empty()) json["versions"] = {{"nccl", calibration.nccl_version}};
   json["machine"] = Json::parse(calibration.machine);
+  json["links"] = Json::object();
+  const auto add_link = [&](const char* key, const std::optional<CalibrationText::Rate>& rate) {
+    if (rate)
+      json["links"][key] = {{"value", rounded(rate->value_Bps)},
+                            {"stderr", rounded(rate->stderr_Bps)},
+                            {"nominal", rate->nominal_Bps}};
+  };
+  add_link("intra_node_Bps", calibration.intra_node);
+  add_link("inter_node_Bps", calibration.inter_node);
   json["curves"] = Json::array();
   for (const auto& [key, fit] : calibration.curves)
     if (!fit.regimes.empty()) json["curves"].push_back(curve_json(key, fit));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -34,6 +35,7 @@ struct CollectiveRow {
   double algbw_Bps = 0.0;
   double busbw_Bps = 0.0;
   double sent_bytes_per_rank = 0.0;
+  double relative_error = 0.0;  ///< standard error of the time; 0: not known
   std::string basis;
   std::string chooser;  ///< empty when nobody asked
   std::vector<ConsideredChoice> considered;
@@ -54,6 +56,10 @@ struct CalibrationText {
   };
   std::vector<Sample> samples;
   std::vector<std::pair<CurveKey, CurveFit>> curves;
+  struct Rate {
+    double value_Bps = 0.0, stderr_Bps = 0.0, nominal_Bps = 0.0;
+  };
+  std::optional<Rate> intra_node, inter_node;  ///< of one link, of one NIC
 };
 [[nodiscard]] std::string calibration_json(const CalibrationText& calibration);
 

@@ -113,17 +113,22 @@ std::string result_notes(const std::vector<JsonDocument>& points) {
 }
 
 std::string collective_table(const std::vector<JsonDocument>& documents) {
-  std::vector<Row> rows = {{"#      size", "algorithm", "protocol", "channels", "chunk", "time",
-                            "algbw", "busbw", "basis"},
-                           {"#       (B)", "", "", "", "(B)", "(us)", "(GB/s)", "(GB/s)", ""}};
+  std::vector<Row> rows = {
+      {"#      size", "algorithm", "protocol", "channels", "chunk", "time", "algbw", "busbw",
+       "error", "basis"},
+      {"#       (B)", "", "", "", "(B)", "(us)", "(GB/s)", "(GB/s)", "(%)", ""}};
   for (const JsonDocument& document : documents) {
     const JsonView row = document.root();
-    rows.push_back(
-        {row.at("bytes").dump(), row.at("algorithm").string(), row.at("protocol").string(),
-         row.at("channels").dump(), fmt::format("{:.0f}", row.at("chunk_bytes").number()),
-         fmt::format("{:.2f}", row.at("time_s").number() * 1e6),
-         fmt::format("{:.2f}", row.at("algbw_Bps").number() / 1e9),
-         fmt::format("{:.2f}", row.at("busbw_Bps").number() / 1e9), row.at("basis").string()});
+    rows.push_back({row.at("bytes").dump(), row.at("algorithm").string(),
+                    row.at("protocol").string(), row.at("channels").dump(),
+                    fmt::format("{:.0f}", row.at("chunk_bytes").number()),
+                    fmt::format("{:.2f}", row.at("time_s").number() * 1e6),
+                    fmt::format("{:.2f}", row.at("algbw_Bps").number() / 1e9),
+                    fmt::format("{:.2f}", row.at("busbw_Bps").number() / 1e9),
+                    row.at("relative_error").is_null()
+                        ? "none"
+                        : fmt::format("{:.1f}", 100.0 * row.at("relative_error").number()),
+                    row.at("basis").string()});
   }
   return render(rows);
 }

@@ -110,6 +110,7 @@ std::vector<BucketResult> bucket_results(const Job& job, const Timeline& timelin
     bucket.end = *std::max_element(times.end.begin(), times.end.end());
     bucket.algbw = lowered.bytes / (bucket.end - bucket.start);
     bucket.busbw = bucket.algbw * bus_factor(lowered.operation, timeline.ranks);
+    bucket.relative_error = lowered.relative_error;
     bucket.basis = lowered.basis;
     bucket.runs_per_step = runs[c];
     buckets.push_back(std::move(bucket));

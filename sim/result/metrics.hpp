@@ -34,6 +34,7 @@ struct BucketResult {
   Seconds end;    ///< the last rank has it
   BytesPerSecond algbw;
   BytesPerSecond busbw;
+  double relative_error = 0.0;  ///< standard error of its time; 0: not known
   Basis basis = Basis::mechanism;
   std::int64_t runs_per_step = 1;
 };

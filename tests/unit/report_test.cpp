@@ -181,6 +181,7 @@ CollectiveRow small_row() {
   row.algbw_Bps = 1.0e9;
   row.busbw_Bps = 1.5e9;
   row.sent_bytes_per_rank = 1536.0;
+  row.relative_error = 0.125;
   row.basis = "mechanism";
   return row;
 }
@@ -197,7 +198,8 @@ TEST(CollectiveJson, HoldsEachRow) {
   EXPECT_EQ(root.at("rows").elements()[0].dump(),
             R"({"bytes":1024,"ranks":4,"algorithm":"ring","protocol":"Simple","channels":2,)"
             R"("chunk_bytes":127.6,"time_s":1.2345678e-05,"algbw_Bps":1000000000.0,)"
-            R"("busbw_Bps":1500000000.0,"sent_bytes_per_rank":1536.0,"basis":"mechanism"})");
+            R"("busbw_Bps":1500000000.0,"sent_bytes_per_rank":1536.0,)"
+            R"("relative_error":0.125,"basis":"mechanism"})");
 }
 
 // CSV --------------------------------------------------------------------------------------------
@@ -353,9 +355,10 @@ TEST(Notes, AreSilentAboutMoreThanSixteenFactors) {
 TEST(CollectiveTable, LooksLikeThatOfNcclTests) {
   EXPECT_EQ(
       collective_table(documents({collective_row_json(small_row())})),
-      "#      size  algorithm  protocol  channels  chunk   time   algbw   busbw      basis\n"
-      "#       (B)                                   (B)   (us)  (GB/s)  (GB/s)           \n"
-      "       1024       ring    Simple         2    128  12.35    1.00    1.50  mechanism\n");
+      "#      size  algorithm  protocol  channels  chunk   time   algbw   busbw  error      basis\n"
+      "#       (B)                                   (B)   (us)  (GB/s)  (GB/s)    (%)           \n"
+      "       1024       ring    Simple         2    128  12.35    1.00    1.50   12.5  "
+      "mechanism\n");
 }
 
 TEST(PointName, ListsTheVariedKeys) {
