@@ -246,14 +246,15 @@ StepResult summarize(const Point& point, const Job& job, const Timeline& timelin
   Seconds residual_time;
   for (std::size_t c = 0; c < result.buckets.size(); ++c) {
     const BucketResult& bucket = result.buckets[c];
-    if (bucket.operation == Operation::all_reduce)
+    if (bucket.operation == Operation::all_reduce) {
       reduced_bytes +=
           static_cast<double>(bucket.bytes) * static_cast<double>(bucket.runs_per_step);
+      result.communication_basis =
+          std::max(result.communication_basis.value_or(bucket.basis), bucket.basis);
+    }
     const Seconds time = static_cast<double>(bucket.runs_per_step) * (bucket.end - bucket.start);
     busy += time;
     residual_time += job.collective(c).relative_error * time;
-    result.communication_basis =
-        std::max(result.communication_basis.value_or(bucket.basis), bucket.basis);
   }
   result.all_reduce_bytes_per_sample =
       reduced_bytes / static_cast<double>(measured.micro_batch * training.accumulation_steps);

@@ -85,7 +85,7 @@ struct StepResult {
   double linear_lr_factor = 1.0;
   double sqrt_lr_factor = 1.0;
   Basis compute_basis = Basis::measured;     ///< extrapolated when the trace is of another GPU
-  std::optional<Basis> communication_basis;  ///< the weakest of all buckets; empty without any
+  std::optional<Basis> communication_basis;  ///< the weakest of all AllReduces; empty without any
 };
 
 /// The measured step that a point replays.
