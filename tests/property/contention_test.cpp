@@ -242,6 +242,23 @@ TEST_P(EveryContendedAllReduce, IsNeverSlowerWithMoreBandwidthNorFasterWithMoreO
   }
 }
 
+TEST_P(EveryContendedAllReduce, ChangesItsTimeWithRanksAndMachine) {
+  // Two machines whose switches can reduce; NVLSTree is for several nodes of them.
+  const int few = GetParam() == "nvls_tree" ? 16 : 4;
+  std::vector<double> times;
+  for (const char* machine : {"dgx_h100", "dgx_b200"})
+    for (const int ranks : {few, 2 * few}) {
+      CollectiveSettings settings;
+      settings.algorithm = {GetParam(), "test"};
+      settings.chunking = {Chunking::plain, "test"};
+      settings.protocol = {"Simple", "test"};
+      times.push_back(simgrid_duration(
+          all_reduce_job(repository_platform(machine), ranks, 64 << 20, settings)));
+    }
+  std::sort(times.begin(), times.end());
+  for (std::size_t i = 1; i < times.size(); ++i) EXPECT_GT(times[i] / times[i - 1], 1.001);
+}
+
 INSTANTIATE_TEST_SUITE_P(Registered, EveryContendedAllReduce,
                          testing::ValuesIn(collective_algorithms(Operation::all_reduce).names()),
                          [](const auto& test) { return test.param; });
