@@ -83,6 +83,8 @@ std::string Collectives::known_obstacle(const CollectiveCase& what) const {
   if (what.buffer_bytes != 0 && what.buffer_bytes != process_buffer_bytes())
     return "NCCL reads NCCL_BUFFSIZE once a process: start this one with NCCL_BUFFSIZE=" +
            std::to_string(what.buffer_bytes);
+  if (what.buffer_bytes == 0 && process_buffer_bytes() != 0)
+    return "NCCL_BUFFSIZE is set: the library's own choice is measured without it";
   if (static_cast<double>(what.bytes) >
       0.25 * static_cast<double>(gpus_[0].properties.totalGlobalMem))
     return "the GPU has not enough memory";

@@ -142,9 +142,10 @@ CalibrationText calibration_of(const FitOptions& options, const std::vector<LogC
   for (const LogContents& log : logs) {
     names.push_back(log.name);
     if (text.nccl_version.empty()) text.nccl_version = log.nccl_version;
-    for (const auto& [sample, source] : log.samples) {
+    if (!log.calibration.empty()) text.calibrations.push_back(log.calibration);
+    for (const auto& [sample, source, json] : log.samples) {
       samples.push_back(sample);
-      text.samples.push_back({sample, source});
+      text.samples.push_back({sample, source, json});
     }
   }
   text.source = options.source.empty() ? fmt::format("{}", fmt::join(names, ", ")) : options.source;

@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "fit/nccl_tests_log.hpp"
+#include "input/calibration.hpp"
 
 namespace stepcast {
 namespace {
@@ -39,9 +40,25 @@ std::string flaw_of(const LogRun& run, const CollectiveSample& sample, const Log
   return "";
 }
 
+LogContents read_calibrated(const std::string& path) {
+  const JsonDocument document = JsonDocument::read_file(path);
+  const Calibration calibration = read_calibration(document.root());
+  LogContents contents;
+  contents.name = std::filesystem::path(path).filename().string();
+  contents.nccl_version = calibration.nccl_version;
+  contents.calibration = document.root().dump();
+  if (const auto samples = document.root().find("samples"))
+    for (const JsonView& sample : samples->elements())
+      contents.samples.push_back(
+          {read_collective_sample(sample), sample.at("source").string(), sample.dump()});
+  if (contents.samples.empty()) throw InputError(path, "holds no samples");
+  return contents;
+}
+
 }  // namespace
 
 LogContents read_log(const LogOptions& log, bool needs_nodes) {
+  if (log.path.ends_with(".json")) return read_calibrated(log.path);
   LogContents contents;
   contents.name = std::filesystem::path(log.path).filename().string();
   for (const LogRun& run : read_nccl_tests_log(text_of_file(log.path), contents.name)) {
@@ -63,7 +80,7 @@ LogContents read_log(const LogOptions& log, bool needs_nodes) {
     for (const LogRow& row : run.rows) {
       sample.bytes = row.bytes;
       sample.time = row.out_of_place;
-      contents.samples.push_back({sample, fmt::format("{}:{}", contents.name, row.line)});
+      contents.samples.push_back({sample, fmt::format("{}:{}", contents.name, row.line), ""});
     }
   }
   if (contents.samples.empty())

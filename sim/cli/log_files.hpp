@@ -1,4 +1,4 @@
-// Logs of nccl-tests as samples.
+// Logs of nccl-tests, and calibrations that stepcast-calibrate wrote, as samples.
 #pragma once
 
 #include <string>
@@ -12,6 +12,7 @@ namespace stepcast {
 struct LogSample {
   CollectiveSample sample;
   std::string source;  ///< file name and line
+  std::string json;    ///< the sample as a calibration has it, empty for a log
 };
 
 /// What a log holds once the options have said what it does not tell itself.
@@ -20,6 +21,7 @@ struct LogContents {
   std::vector<LogSample> samples;
   std::vector<std::string> complaints;  ///< of rows and tables that were left out
   std::string nccl_version;
+  std::string calibration;  ///< the whole text of one, empty for a log
 };
 
 /// Throws InputError for a file that cannot be read or holds nothing that can be used. A number of

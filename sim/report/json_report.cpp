@@ -302,13 +302,26 @@ std::string calibration_json(const CalibrationText& calibration) {
   for (const auto& [key, fit] : calibration.curves)
     if (!fit.regimes.empty()) json["curves"].push_back(curve_json(key, fit));
   json["samples"] = Json::array();
-  for (const auto& [sample, source] : calibration.samples) {
+  for (const auto& [sample, source, text] : calibration.samples) {
+    if (!text.empty()) {
+      json["samples"].push_back(Json::parse(text));
+      continue;
+    }
     Json one =
         key_json(sample.operation, sample.nodes, sample.ranks, sample.algorithm, sample.protocol);
     one["bytes"] = sample.bytes;
     one["time_s"] = rounded(sample.time.value());
     one["source"] = source;
     json["samples"].push_back(one);
+  }
+  for (const std::string& text : calibration.calibrations) {
+    const Json other = Json::parse(text);
+    for (const char* key : {"compute", "interference", "skipped", "warnings"})
+      if (other.contains(key))
+        for (const Json& one : other.at(key)) json[key].push_back(one);
+    if (other.contains("versions"))
+      for (const auto& [library, version] : other.at("versions").items())
+        json["versions"][library] = version;
   }
   return finish(json);
 }

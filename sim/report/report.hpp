@@ -53,12 +53,15 @@ struct CalibrationText {
   struct Sample {
     CollectiveSample sample;
     std::string source;
+    std::string json;  ///< the sample itself, where a calibration has it already
   };
   std::vector<Sample> samples;
   std::vector<std::pair<CurveKey, CurveFit>> curves;
   struct Rate {
     double value_Bps = 0.0, stderr_Bps = 0.0, nominal_Bps = 0.0;
   };
+  /// Whole calibrations whose other measurements go along.
+  std::vector<std::string> calibrations;
   std::optional<Rate> intra_node, inter_node;  ///< of one link, of one NIC
 };
 [[nodiscard]] std::string calibration_json(const CalibrationText& calibration);

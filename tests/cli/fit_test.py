@@ -76,6 +76,23 @@ def test_a_log_becomes_a_calibration_that_gives_its_times_back(tmp_path):
         assert [basis for basis, _ in predicted(*arguments)] == ["extrapolated"], arguments
 
 
+def test_calibrations_become_one_that_keeps_everything(tmp_path):
+    one, two, both = (tmp_path / f"{name}.json" for name in ("one", "two", "both"))
+    assert stepcast("fit", log(tmp_path, "one.txt"), "--platform", PLATFORM, "-o", one).returncode == 0
+    assert stepcast("fit", log(tmp_path, "two.txt", 16, 2), "--platform", PLATFORM, "-o", two).returncode == 0
+    measured = json.loads(two.read_text())
+    kernel = {"kernel": "copy", "bytes": 8, "time_s": 1e-6}
+    measured |= {"compute": [kernel], "warnings": ["made up"], "versions": {"gpu": "A100"}}
+    measured["samples"][0]["min_s"] = 1e-6
+    two.write_text(json.dumps(measured))
+    assert stepcast("fit", one, two, "--platform", PLATFORM, "-o", both).returncode == 0
+    file = json.loads(both.read_text())
+    assert file["samples"] == json.loads(one.read_text())["samples"] + measured["samples"]
+    assert (file["compute"], file["warnings"], file["versions"]) == ([kernel], ["made up"], {"gpu": "A100"})
+    assert [(c["ranks"], c["nodes"]) for c in file["curves"]] == [(8, 1), (16, 2)]
+    assert set(file["links"]) == {"intra_node_Bps", "inter_node_Bps"}
+
+
 def test_a_what_if_keeps_the_level_of_the_machine(tmp_path):
     """Slower NICs make a measured collective slower by as much as they make the mechanism."""
     out = tmp_path / "fit.calibration.json"
