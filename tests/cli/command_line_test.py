@@ -361,7 +361,8 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path, to_all):
     run = subprocess.Popen(
         [STEPCAST, "collective", "--platform", IDEAL, "--gpus", "512", "--bytes", "64MiB", "--chunk-bytes", "32KiB",
          "--json", tmp_path / "never.json"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        start_new_session=True)
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # a shell's background jobs ignore it
     children = Path(f"/proc/{run.pid}/task/{run.pid}/children")
     deadline = time.monotonic() + 20
     while not (child := children.read_text().split()) and time.monotonic() < deadline:
