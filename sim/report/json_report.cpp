@@ -320,8 +320,8 @@ std::string calibration_json(const CalibrationText& calibration) {
       if (other.contains(key))
         for (const Json& one : other.at(key)) json[key].push_back(one);
     if (other.contains("versions"))
-      for (const auto& [library, version] : other.at("versions").items())
-        json["versions"][library] = version;
+      for (const auto& [library, release] : other.at("versions").items())
+        json["versions"][library] = release;
   }
   return finish(json);
 }
