@@ -198,7 +198,7 @@ class EveryContendedAllReduce : public testing::TestWithParam<std::string> {};
 TEST_P(EveryContendedAllReduce, TakesWhatMaxMinSharingTakes) {
   Random random(3);
   int contended = 0;
-  for (int trial = 0; trial < 25; ++trial) {
+  for (int trial = 0; trial < 12; ++trial) {
     const Job job = any_job(random, GetParam());
     if (is_contended(job)) ++contended;
     const LoweredCollective& lowered = job.lowered.front();
@@ -222,7 +222,7 @@ TEST_P(EveryContendedAllReduce, TakesWhatMaxMinSharingTakes) {
 // anomalies of schedules, SIAM J. Appl. Math. 17(2), 1969): seen up to 0.1 %.
 TEST_P(EveryContendedAllReduce, IsNeverSlowerWithMoreBandwidthNorFasterWithMoreOverhead) {
   Random random(11);
-  for (int trial = 0; trial < 25; ++trial) {
+  for (int trial = 0; trial < 12; ++trial) {
     const Job job = any_job(random, GetParam());
     const auto time = [&](double faster, double more_alpha, double more_latency) {
       Job changed = job;
