@@ -15,15 +15,11 @@ namespace {
 
 CollectiveRow simulate_size(std::int64_t bytes, const CollectiveOptions& options,
                             const Cluster& cluster) {
-  Program program;
-  program.collectives.push_back({bytes, {}, options.operation});
-  program.segments.push_back({1, {Launch{0}, Wait{0}}});
-  const Job job = make_job(std::move(program), options.settings, cluster);
+  const Job job = make_job(single_collective(options.operation, bytes), options.settings, cluster);
   const Timeline timeline = options.engine == EngineKind::analytic ? simulate_analytically(job)
                                                                    : simulate_with_simgrid(job);
-  const std::vector<Seconds>& end = timeline.collectives.front().end;
-  const Seconds time =
-      *std::max_element(end.begin(), end.end()) - timeline.collectives.front().start;
+  const Timeline::CollectiveTimes& times = timeline.collectives.front();
+  const Seconds time = times.last_end() - times.start;
   const std::vector<Bytes> sent = sent_bytes_per_rank(job);
 
   const LoweredCollective& lowered = job.collective(0);

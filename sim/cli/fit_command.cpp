@@ -89,21 +89,16 @@ std::optional<CalibrationText::Rate> fit_link(const Curve& curve, const Calibrat
                                               std::optional<double> Calibration::*share) {
   Calibration fitted = calibration;
   const CurveKey& key = curve.key();
-  CollectiveSettings settings;
-  if (!key.algorithm.empty()) settings.algorithm = {key.algorithm, "log"};
-  if (!key.protocol.empty()) settings.protocol = {key.protocol, "log"};
-  Placement placement;
-  placement.gpus_per_node = (key.ranks + key.nodes - 1) / key.nodes;
   const bool inter_node = key.nodes > 1;
   const Platform& machine = *calibration.machine;
   const BytesPerSecond nominal =
       inter_node ? machine.nics->figures.bandwidth : machine.intra_node.bandwidth;
   double off = 0.0;
   for (int iteration = 0; iteration < 4; ++iteration) {
-    const Cluster cluster(machine, &fitted, key.ranks, "log", placement);
+    const Cluster cluster = cluster_of(key, fitted);
     const BytesPerSecond rate =
         inter_node ? cluster.inter_node_bandwidth() : cluster.intra_node_bandwidth();
-    off = mechanism_time(key.operation, curve.largest(), settings, cluster) /
+    off = mechanism_time(key.operation, curve.largest(), settings_of(key), cluster) /
           curve.at(curve.largest());
     fitted.*share = rate / nominal * off;
   }
@@ -117,10 +112,11 @@ std::optional<CalibrationText::Rate> fit_link(const Curve& curve, const Calibrat
       value, slope.value > 0.0 ? value * slope.standard_error / slope.value : 0.0, nominal.value()};
 }
 
-void fit_links(CalibrationText& text) {
-  Calibration calibration =
-      read_calibration(JsonDocument::parse(calibration_json(text), "calibration").root());
-  const std::vector<Curve> curves = curves_of(calibration.samples);
+void fit_links(CalibrationText& text, const Platform& machine, const std::vector<Curve>& curves) {
+  Calibration calibration;
+  calibration.platform = machine.name;
+  calibration.nccl_version = text.nccl_version;
+  calibration.machine = machine;
   if (const Curve* curve = curve_for_links(curves, false)) {
     text.intra_node = fit_link(*curve, calibration, &Calibration::intra_node_share);
     if (text.intra_node)
@@ -133,7 +129,8 @@ void fit_links(CalibrationText& text) {
 CalibrationText calibration_of(const FitOptions& options, const std::vector<LogContents>& logs,
                                const JsonDocument& platform_file) {
   CalibrationText text;
-  text.platform = read_platform(platform_file.root()).name;
+  const Platform machine = read_platform(platform_file.root());
+  text.platform = machine.name;
   text.machine = platform_file.root().dump();
   text.name = options.name.empty() ? text.platform + ", nccl-tests" : options.name;
   text.nccl_version = options.nccl_version;
@@ -150,9 +147,9 @@ CalibrationText calibration_of(const FitOptions& options, const std::vector<LogC
   }
   text.source = options.source.empty() ? fmt::format("{}", fmt::join(names, ", ")) : options.source;
   text.command = fmt::format("stepcast fit {}", fmt::join(names, " "));
-  for (const Curve& curve : curves_of(samples))
-    text.curves.emplace_back(curve.key(), fit_regimes(curve));
-  fit_links(text);
+  const std::vector<Curve> curves = curves_of(samples);
+  for (const Curve& curve : curves) text.curves.emplace_back(curve.key(), fit_regimes(curve));
+  fit_links(text, machine, curves);
   return text;
 }
 
@@ -182,9 +179,7 @@ int fit_command(const FitOptions& options) {
     }
     if (report) {
       if (logs.size() == 1) print_head();
-      std::vector<CollectiveSample> samples;
-      for (const LogSample& one : logs.back().samples) samples.push_back(one.sample);
-      print_curves(logs.back().name, samples);
+      print_curves(logs.back().name, samples_of(logs.back()));
     }
   }
   for (const LogContents& log : logs)

@@ -57,6 +57,12 @@ LogContents read_calibrated(const std::string& path) {
 
 }  // namespace
 
+std::vector<CollectiveSample> samples_of(const LogContents& contents) {
+  std::vector<CollectiveSample> samples;
+  for (const LogSample& one : contents.samples) samples.push_back(one.sample);
+  return samples;
+}
+
 LogContents read_log(const LogOptions& log, bool needs_nodes) {
   if (log.path.ends_with(".json")) return read_calibrated(log.path);
   LogContents contents;

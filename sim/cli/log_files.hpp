@@ -24,6 +24,8 @@ struct LogContents {
   std::string calibration;  ///< the whole text of one, empty for a log
 };
 
+[[nodiscard]] std::vector<CollectiveSample> samples_of(const LogContents& contents);
+
 /// Throws InputError for a file that cannot be read or holds nothing that can be used. A number of
 /// nodes that nobody tells is 1 while `needs_nodes` is false.
 [[nodiscard]] LogContents read_log(const LogOptions& log, bool needs_nodes);

@@ -9,6 +9,7 @@
 #include "cli/log_files.hpp"
 #include "engine/engine.hpp"
 #include "engine/isolate.hpp"
+#include "engine/measured.hpp"
 #include "fit/curve.hpp"
 #include "fit/median.hpp"
 #include "input/calibration.hpp"
@@ -62,16 +63,12 @@ std::string curve_name(const std::string& file, const CurveKey& key) {
   return name;
 }
 
-/// Every second size from the others. The last one is never left out.
+/// Every second size from the others.
 std::vector<Prediction> predict_sizes(const Curve& curve) {
-  std::vector<CurvePoint> kept;
-  std::vector<CurvePoint> left_out;
-  const std::vector<CurvePoint>& points = curve.points();
-  for (std::size_t i = 0; i < points.size(); ++i)
-    (i % 2 == 0 || i + 1 == points.size() ? kept : left_out).push_back(points[i]);
-  const Curve rest(curve.key(), kept);
+  const Halves halves(curve.points());
+  const Curve rest(curve.key(), halves.kept);
   std::vector<Prediction> predictions;
-  for (const CurvePoint& point : left_out)
+  for (const CurvePoint& point : halves.left_out)
     predictions.push_back({point.bytes, rest.at(point.bytes) / point.time - 1.0});
   return predictions;
 }
@@ -92,19 +89,10 @@ bool has_smaller(const Calibration& rest, const CurveKey& key) {
 }
 
 Seconds simulate(const CurveKey& key, Bytes bytes, const Calibration& calibration) {
-  CollectiveSettings settings;
-  if (!key.algorithm.empty()) settings.algorithm = {key.algorithm, "calibration"};
-  if (!key.protocol.empty()) settings.protocol = {key.protocol, "calibration"};
-  Placement placement;
-  placement.gpus_per_node = (key.ranks + key.nodes - 1) / key.nodes;
-  Program program;
-  program.collectives.push_back({static_cast<std::int64_t>(bytes.value()), {}, key.operation});
-  program.segments.push_back({1, {Launch{0}, Wait{0}}});
-  const Timeline timeline = simulate_with_simgrid(
-      make_job(std::move(program), settings,
-               Cluster(*calibration.machine, &calibration, key.ranks, "calibration", placement)));
-  const std::vector<Seconds>& ends = timeline.collectives.front().end;
-  return *std::max_element(ends.begin(), ends.end());
+  const Job job =
+      make_job(single_collective(key.operation, static_cast<std::int64_t>(bytes.value())),
+               settings_of(key), cluster_of(key, calibration));
+  return simulate_with_simgrid(job).collectives.front().last_end();
 }
 
 std::vector<Prediction> predict_nodes(const Curve& curve, const Calibration& rest, int jobs) {
@@ -136,9 +124,7 @@ MeasuredFile read_measured(const std::string& path) {
   LogOptions log;
   log.path = path;
   const LogContents contents = read_log(log, false);
-  std::vector<CollectiveSample> samples;
-  for (const LogSample& one : contents.samples) samples.push_back(one.sample);
-  return {contents.name, curves_of(samples), std::nullopt};
+  return {contents.name, curves_of(samples_of(contents)), std::nullopt};
 }
 
 void print_head(const char* what) {

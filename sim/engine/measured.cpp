@@ -7,7 +7,6 @@
 #include "base/error.hpp"
 #include "engine/engine.hpp"
 #include "engine/isolate.hpp"
-#include "fit/curve.hpp"
 
 namespace stepcast {
 namespace {
@@ -31,12 +30,6 @@ bool are_alike(const Platform& a, const Platform& b) {
          a.node_graph.lanes == b.node_graph.lanes && a.fabric.rails == b.fabric.rails &&
          a.fabric.levels.size() == b.fabric.levels.size();
 }
-
-/// Measured / mechanism, for the nearest size that was measured.
-struct Ratio {
-  const Curve* curve;
-  double value;
-};
 
 class Levels {
  public:
@@ -74,17 +67,11 @@ class Levels {
     return found;
   }
 
-  [[nodiscard]] Ratio ratio_of(const Curve& curve) const {
-    CollectiveSettings settings;
-    if (!curve.key().algorithm.empty()) settings.algorithm = {curve.key().algorithm, "calibration"};
-    if (!curve.key().protocol.empty()) settings.protocol = {curve.key().protocol, "calibration"};
-    Placement placement;
-    placement.gpus_per_node = (curve.key().ranks + curve.key().nodes - 1) / curve.key().nodes;
-    const Cluster measured(*calibration_.machine, &calibration_, curve.key().ranks, "calibration",
-                           placement);
+  /// Measured / mechanism, for the nearest size that was measured.
+  [[nodiscard]] double ratio_of(const Curve& curve) const {
     const Bytes size = curve.nearest(bytes_);
-    return {&curve,
-            curve.at(size) / mechanism_time(curve.key().operation, size, settings, measured)};
+    return curve.at(size) / mechanism_time(curve.key().operation, size, settings_of(curve.key()),
+                                           cluster_of(curve.key(), calibration_));
   }
 
   /// What was measured is what is asked about, but for its ranks and size.
@@ -96,7 +83,7 @@ class Levels {
   }
 
   [[nodiscard]] Level level_on_same_ranks(const Curve& curve) const {
-    Level level{ratio_of(curve).value, Basis::extrapolated, curve.relative_error()};
+    Level level{ratio_of(curve), Basis::extrapolated, curve.relative_error()};
     if (curve.holds(bytes_) && is_same_case(curve))
       level.basis = curve.has_point(bytes_) ? Basis::measured : Basis::interpolated;
     return level;
@@ -114,8 +101,8 @@ class Levels {
       if (n >= ranks && (above == nullptr || n < above->key().ranks)) above = curve;
     }
     if (below == nullptr || above == nullptr) return level_beyond(*(below ? below : above), curves);
-    const double low = std::log(ratio_of(*below).value);
-    const double high = std::log(ratio_of(*above).value);
+    const double low = std::log(ratio_of(*below));
+    const double high = std::log(ratio_of(*above));
     const double share =
         std::log(ranks / below->key().ranks) /
         std::max(1e-9, std::log(static_cast<double>(above->key().ranks) / below->key().ranks));
@@ -130,7 +117,7 @@ class Levels {
   /// as it was off at the only one.
   [[nodiscard]] Level level_beyond(const Curve& nearest,
                                    const std::vector<const Curve*>& curves) const {
-    const double ratio = std::log(ratio_of(nearest).value);
+    const double ratio = std::log(ratio_of(nearest));
     const Curve* next = nullptr;
     const auto distance = [&](const Curve& curve) {
       return std::abs(std::log(static_cast<double>(curve.key().ranks) / nearest.key().ranks));
@@ -138,7 +125,7 @@ class Levels {
     for (const Curve* curve : curves)
       if (curve != &nearest && (next == nullptr || distance(*curve) < distance(*next)))
         next = curve;
-    const double change = next != nullptr ? ratio - std::log(ratio_of(*next).value) : ratio;
+    const double change = next != nullptr ? ratio - std::log(ratio_of(*next)) : ratio;
     return {std::exp(ratio), Basis::extrapolated,
             std::max(nearest.relative_error(), std::abs(change))};
   }
@@ -152,24 +139,31 @@ class Levels {
 
 }  // namespace
 
+CollectiveSettings settings_of(const CurveKey& key) {
+  CollectiveSettings settings;
+  if (!key.algorithm.empty()) settings.algorithm = {key.algorithm, "calibration"};
+  if (!key.protocol.empty()) settings.protocol = {key.protocol, "calibration"};
+  return settings;
+}
+
+Cluster cluster_of(const CurveKey& key, const Calibration& calibration) {
+  Placement placement;
+  placement.gpus_per_node = (key.ranks + key.nodes - 1) / key.nodes;
+  return {*calibration.machine, &calibration, key.ranks, "calibration", placement};
+}
+
 Seconds mechanism_time(Operation operation, Bytes bytes, const CollectiveSettings& settings,
                        const Cluster& cluster) {
-  Program program;
-  program.collectives.push_back({static_cast<std::int64_t>(bytes.value()), {}, operation});
-  program.segments.push_back({1, {Launch{0}, Wait{0}}});
-  Job job{cluster, std::move(program), {}, {0}};
+  Job job{cluster, single_collective(operation, static_cast<std::int64_t>(bytes.value())), {}, {0}};
   job.lowered.push_back(lower(operation, bytes, settings, cluster, find_rings(cluster)));
-  const auto last_end = [](const Timeline& timeline) {
-    const std::vector<Seconds>& ends = timeline.collectives.front().end;
-    return *std::max_element(ends.begin(), ends.end());
-  };
   try {
-    return last_end(simulate_analytically(job));
+    return simulate_analytically(job).collectives.front().last_end();
   } catch (const SimulationError&) {
     // Links are shared unevenly.
   }
   const Outcome outcome = run_isolated(1, 1, [&](std::size_t) {
-                            const double time = last_end(simulate_with_simgrid(job)).value();
+                            const double time =
+                                simulate_with_simgrid(job).collectives.front().last_end().value();
                             std::string bits(sizeof time, '\0');
                             std::memcpy(bits.data(), &time, sizeof time);
                             return bits;

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "collective/lower.hpp"
+#include "fit/curve.hpp"
 
 namespace stepcast {
 
@@ -20,6 +21,10 @@ struct Level {
 [[nodiscard]] std::optional<Level> measured_level(Operation operation, Bytes bytes,
                                                   const CollectiveSettings& settings,
                                                   const Cluster& cluster);
+
+/// What a curve was measured of: the force, and the ranks on the calibration's machine.
+[[nodiscard]] CollectiveSettings settings_of(const CurveKey& key);
+[[nodiscard]] Cluster cluster_of(const CurveKey& key, const Calibration& calibration);
 
 /// From the arrival of all ranks to the end on the last, with nothing measured of this collective.
 [[nodiscard]] Seconds mechanism_time(Operation operation, Bytes bytes,

@@ -1,6 +1,7 @@
 // What an engine returns: when each rank did what.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <vector>
 
@@ -26,6 +27,7 @@ struct Timeline {
     std::vector<Seconds> ready;  ///< by rank
     Seconds start;
     std::vector<Seconds> end;  ///< by rank
+    [[nodiscard]] Seconds last_end() const { return *std::max_element(end.begin(), end.end()); }
   };
   std::vector<CollectiveTimes> collectives;
 

@@ -52,6 +52,11 @@ double Curve::relative_error() const {
   return errors.empty() ? 0.0 : per_median * median(std::move(errors));
 }
 
+Halves::Halves(const std::vector<CurvePoint>& points) {
+  for (std::size_t i = 0; i < points.size(); ++i)
+    (i % 2 == 0 || i + 1 == points.size() ? kept : left_out).push_back(points[i]);
+}
+
 std::vector<Curve> curves_of(const std::vector<CollectiveSample>& samples) {
   std::map<CurveKey, std::vector<CurvePoint>> points;
   for (const CollectiveSample& sample : samples)

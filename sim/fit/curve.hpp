@@ -52,6 +52,12 @@ class Curve {
   std::vector<CurvePoint> points_;  ///< by rising size, each once
 };
 
+/// Every second point left out, but never the last one.
+struct Halves {
+  explicit Halves(const std::vector<CurvePoint>& points);
+  std::vector<CurvePoint> kept, left_out;
+};
+
 /// The curves of samples that were measured as a user's program would meet them.
 [[nodiscard]] std::vector<Curve> curves_of(const std::vector<CollectiveSample>& samples);
 

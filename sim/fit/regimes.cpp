@@ -123,13 +123,9 @@ std::vector<Line> lines_of(const Points& points, const std::vector<std::size_t>&
   return lines;
 }
 
-/// How well the regimes of every second point predict the others, by number of regimes. The last
-/// point is never held out.
+/// How well the regimes of every second point predict the others, by number of regimes.
 std::vector<double> held_out_errors(const Points& points) {
-  Points kept;
-  Points held;
-  for (std::size_t i = 0; i < points.size(); ++i)
-    (i % 2 == 0 || i + 1 == points.size() ? kept : held).push_back(points[i]);
+  const auto [kept, held] = Halves(points);
   std::vector<double> errors;
   if (kept.size() < least_points) return errors;
   for (const auto& ends : best_breaks(kept)) {

@@ -1,5 +1,8 @@
 #include "input/samples.hpp"
 
+#include <string>
+#include <vector>
+
 #include "input/collective_settings.hpp"
 
 namespace stepcast {
@@ -8,6 +11,8 @@ namespace {
 constexpr std::int64_t largest_bytes = std::int64_t{1} << 50;
 constexpr double longest_s = 3600.0;
 constexpr int most_ranks = 1 << 20;
+const std::vector<std::string> operations = {"all_reduce", "reduce_scatter", "all_gather",
+                                             "broadcast"};
 
 void check_spread(const JsonView& json) {
   for (const char* key : {"min_s", "p90_s"})
@@ -26,8 +31,7 @@ void check_kernel(const JsonView& json) {
 
 /// What a collective was asked to be.
 void read_case(const JsonView& json, CollectiveSample& sample) {
-  sample.operation =
-      json.at("operation").word({"all_reduce", "reduce_scatter", "all_gather", "broadcast"});
+  sample.operation = json.at("operation").word(operations);
   sample.ranks = static_cast<int>(json.at("ranks").integer(1, most_ranks));
   sample.bytes = json.at("bytes").integer(0, largest_bytes);
   if (const auto algorithm = json.find("algorithm")) sample.algorithm = algorithm->string();
@@ -61,8 +65,7 @@ CollectiveSample read_collective_sample(const JsonView& json) {
 void check_curve(const JsonView& json) {
   json.allow_only({"operation", "nodes", "ranks", "algorithm", "protocol", "regimes", "residuals",
                    "outliers_bytes"});
-  static_cast<void>(
-      json.at("operation").word({"all_reduce", "reduce_scatter", "all_gather", "broadcast"}));
+  static_cast<void>(json.at("operation").word(operations));
   for (const char* key : {"nodes", "ranks"}) static_cast<void>(json.at(key).integer(1, most_ranks));
   if (const auto algorithm = json.find("algorithm")) static_cast<void>(algorithm->string());
   if (const auto protocol = json.find("protocol"))

@@ -107,7 +107,7 @@ std::vector<BucketResult> bucket_results(const Job& job, const Timeline& timelin
     bucket.chunk = lowered.chunk;
     bucket.ready = *std::max_element(times.ready.begin(), times.ready.end());
     bucket.start = times.start;
-    bucket.end = *std::max_element(times.end.begin(), times.end.end());
+    bucket.end = times.last_end();
     bucket.algbw = lowered.bytes / (bucket.end - bucket.start);
     bucket.busbw = bucket.algbw * bus_factor(lowered.operation, timeline.ranks);
     bucket.relative_error = lowered.relative_error;

@@ -23,4 +23,11 @@ const char* to_string(Operation operation) {
   return "";
 }
 
+Program single_collective(Operation operation, std::int64_t bytes) {
+  Program program;
+  program.collectives.push_back({bytes, {}, operation});
+  program.segments.push_back({1, {Launch{0}, Wait{0}}});
+  return program;
+}
+
 }  // namespace stepcast

@@ -60,4 +60,7 @@ struct Program {
   std::vector<Segment> segments;
 };
 
+/// Nothing but one collective.
+[[nodiscard]] Program single_collective(Operation operation, std::int64_t bytes);
+
 }  // namespace stepcast

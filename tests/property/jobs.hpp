@@ -58,15 +58,13 @@ inline CollectiveSettings ring_settings(std::optional<int> channels,
 /// Nothing but one AllReduce.
 inline Job all_reduce_job(const Platform& platform, int ranks, std::int64_t bytes,
                           const CollectiveSettings& settings) {
-  Program program;
-  program.collectives.push_back({bytes, {}});
-  program.segments.push_back({1, {Launch{0}, Wait{0}}});
-  return make_job(std::move(program), settings, Cluster(platform, nullptr, ranks, "test"));
+  return make_job(single_collective(Operation::all_reduce, bytes), settings,
+                  Cluster(platform, nullptr, ranks, "test"));
 }
 
 inline Seconds duration_of(const Timeline& timeline, std::size_t collective = 0) {
   const auto& times = timeline.collectives[collective];
-  return *std::max_element(times.end.begin(), times.end.end()) - times.start;
+  return times.last_end() - times.start;
 }
 
 /// Seeded, so that a failure can be met again.
