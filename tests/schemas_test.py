@@ -91,7 +91,7 @@ SCENARIO_NCCL = {
     },
 }
 
-SPAN = {"name": "layer", "gap_s": 0.001, "duration_s": 0.01}
+SPAN = {"name": "layer", "gap_s": 0.001, "duration_s": 0.01, "host_s": 0.008, "host_waits": True}
 TRACE_SMALL = {
     "format": "stepcast.trace/1",
     "name": "small",

@@ -40,13 +40,16 @@ std::vector<Span> read_spans(const JsonView& json, const ParameterIndex* gradien
   std::vector<Span> spans;
   for (const JsonView& entry : json.elements()) {
     if (gradients_of != nullptr)
-      entry.allow_only({"name", "gap_s", "duration_s", "gradients"});
+      entry.allow_only({"name", "gap_s", "duration_s", "host_s", "host_waits", "gradients"});
     else
-      entry.allow_only({"name", "gap_s", "duration_s"});
+      entry.allow_only({"name", "gap_s", "duration_s", "host_s", "host_waits"});
     Span span;
     span.name = entry.at("name").string();
     if (const auto gap = entry.find("gap_s")) span.gap = Seconds{gap->number(0.0, longest_span_s)};
     span.duration = Seconds{entry.at("duration_s").number(0.0, longest_span_s)};
+    if (const auto host = entry.find("host_s"))
+      span.host = Seconds{host->number(0.0, longest_span_s)};
+    if (const auto waits = entry.find("host_waits")) span.host_waits = waits->boolean();
     if (const auto gradients = entry.find("gradients")) {
       for (const JsonView& name : gradients->elements()) {
         const auto parameter = gradients_of->find(name.string());

@@ -30,9 +30,13 @@ struct Buffers {
 /// A piece of work on the compute stream: it starts `gap` after the one before it has ended.
 struct Span {
   std::string name;
-  Seconds gap;                 ///< the stream is idle: the host is late, or the launch gap
+  Seconds gap;                 ///< the stream stands idle whatever the host does
   Seconds duration;            ///< first kernel start to last kernel end
   std::vector<int> gradients;  ///< parameters whose gradient is ready at the end, in that order
+  /// From the host's start to issue this span's work to its start on the next one's, without
+  /// waiting for the GPU. Zero: not recorded, or never late.
+  Seconds host = {};
+  bool host_waits = false;  ///< the host goes on only when the span has ended, as in loss.item()
 };
 
 /// One measured micro-batch size.

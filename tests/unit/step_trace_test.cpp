@@ -168,7 +168,8 @@ std::vector<Mistake> trace_mistakes() {
        "m.json:/measured/0/backward: the gradient of \"second.weight\" must become ready in "
        "exactly one span, found 2"},
       {"GradientsInTheForwardPass", with(good, "/measured/0/forward/0/gradients", "[]"),
-       "m.json:/measured/0/forward/0: unknown key \"gradients\"; known: name, gap_s, duration_s"},
+       "m.json:/measured/0/forward/0: unknown key \"gradients\"; known: name, gap_s, duration_s, "
+       "host_s, host_waits"},
       {"ANegativeDuration", with(good, "/measured/0/forward/0/duration_s", "-1"),
        "m.json:/measured/0/forward/0/duration_s: must be in [0, 3600], got -1"},
       {"ANegativeGap", with(good, "/measured/0/backward/0/gap_s", "-1e-6"),
