@@ -4,9 +4,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <set>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #include "compute_kernels.hpp"
 #include "cuda_check.hpp"
+#include "reference.hpp"
 
 namespace stepcast::calibrate {
 namespace {
@@ -32,18 +39,41 @@ Sizes sizes(const ComputeCase& what) {
     return {what.m * what.k * element, what.n * what.k * element,
             what.m * what.n * Gemm::product_bytes(what.dtype)};
   }
+  if (is_convolution(what) || what.kernel == "attention") {
+    const Counts elements = counts(what);
+    const std::int64_t element = element_bytes(what.dtype);
+    return {elements.x * element, elements.w * element, elements.y * element};
+  }
   if (is_empty(what)) return {};
   if (is_host_copy(what)) return {what.bytes, 0, 0};
   if (what.kernel == "reduction") return {what.bytes, 0, sizeof(float)};
   return {what.bytes, what.kernel == "add" ? what.bytes : 0, what.bytes};
 }
 
-}  // namespace
+std::string convolution_obstacle(const ComputeCase& what, const cudaDeviceProp& properties) {
+  const ConvolutionShape& shape = what.convolution;
+  if (shape.layout != "NCHW" && shape.layout != "NHWC") return "no layout " + shape.layout;
+  if (shape.batch <= 0 || shape.in_channels <= 0 || shape.out_channels <= 0 || shape.stride <= 0 ||
+      shape.padding < 0 || shape.filter_size <= 0 ||
+      shape.filter_size > std::min(shape.height, shape.width) + 2 * shape.padding)
+    return "sizes of a convolution are positive, and its filter no larger than the image";
+  if (std::max({shape.in_elements(), shape.filter_elements(), shape.out_elements()}) > INT32_MAX)
+    return "a convolution has tensors of below 2^31 elements";
+  if (what.dtype == "float8") return "no convolution of float8";
+  return dtype_obstacle(what.dtype, properties);
+}
 
 std::string compute_obstacle(const ComputeCase& what, const cudaDeviceProp& properties) {
   static const std::set<std::string> tensor_kernels{"copy", "add", "reduction", "layer_norm"};
-  if (what.kernel == "convolution") return "cuDNN is not linked";
-  if (what.kernel == "gemm") {
+  static const std::set<std::string> convolutions{
+      "convolution_forward", "convolution_backward_data", "convolution_backward_filter"};
+  if (convolutions.count(what.kernel) > 0) {
+    if (std::string problem = convolution_obstacle(what, properties); !problem.empty())
+      return problem;
+  } else if (what.kernel == "attention") {
+    if (std::string problem = attention_obstacle(what, properties); !problem.empty())
+      return problem;
+  } else if (what.kernel == "gemm") {
     if (std::string problem = gemm_obstacle(what, properties); !problem.empty()) return problem;
   } else if (tensor_kernels.count(what.kernel) > 0) {
     if (what.dtype != "float32" && what.dtype != "float16" && what.dtype != "bfloat16")
@@ -61,12 +91,37 @@ std::string compute_obstacle(const ComputeCase& what, const cudaDeviceProp& prop
   if (what.cold_cache && (is_empty(what) || is_host_copy(what)))
     return "there is no cache for a " + what.kernel + " to find cold";
   const Sizes needed = sizes(what);
+  const std::int64_t scores =
+      what.kernel == "attention" ? what.attention.scores() * element_bytes(what.dtype) : 0;
   // Half of it: the collectives have a buffer too, and the largest buffers so far are kept.
   if (static_cast<double>(needed.x) + static_cast<double>(needed.w) +
-          static_cast<double>(needed.y) >
+          static_cast<double>(needed.y) + static_cast<double>(scores) >
       0.5 * static_cast<double>(properties.totalGlobalMem))
     return "the GPU has not enough memory";
   return {};
+}
+
+/// A tensor as it lies in the memory of the GPU, copied to the host.
+template <class T>
+Elements copied(const void* data, std::int64_t count) {
+  std::vector<T> elements(static_cast<std::size_t>(count));
+  CHECK(cudaMemcpy(elements.data(), data, elements.size() * sizeof(T), cudaMemcpyDeviceToHost));
+  return [elements = std::move(elements)](std::int64_t i) {
+    return static_cast<double>(static_cast<float>(elements[static_cast<std::size_t>(i)]));
+  };
+}
+Elements copied(const void* data, std::int64_t count, const std::string& dtype) {
+  if (dtype == "float16") return copied<__half>(data, count);
+  if (dtype == "bfloat16") return copied<__nv_bfloat16>(data, count);
+  return copied<float>(data, count);
+}
+
+}  // namespace
+
+std::string Compute::obstacle(const ComputeCase& what) {
+  if (std::string problem = compute_obstacle(what, gpu_.properties); !problem.empty())
+    return problem;
+  return is_convolution(what) ? convolution_.prepare(what) : "";
 }
 
 void Compute::prepare(const ComputeCase& what) {
@@ -84,6 +139,10 @@ void Compute::prepare(const ComputeCase& what) {
     std::fill_n(static_cast<char*>(host_data_), what.bytes, char{1});
   }
   if (what.kernel == "gemm") gemm_.prepare(what);
+  if (what.kernel == "attention") attention_.prepare(what);
+  if (is_convolution(what))
+    if (const std::string problem = convolution_.prepare(what); !problem.empty())
+      throw std::runtime_error(problem);
   if (what.kernel == "empty_graph_node" && !empty_nodes_) make_graph();
   if (what.cold_cache) {
     // Twice the L2 cache, so that nothing of a call is left in it.
@@ -117,6 +176,10 @@ void Compute::call() {
   const auto [x, w, y] = buffers_;
   if (kernel == "gemm")
     gemm_.enqueue(buffers_, stream);
+  else if (kernel == "attention")
+    attention_.enqueue(buffers_, stream);
+  else if (is_convolution(what_))
+    convolution_.enqueue(buffers_, stream);
   else if (kernel == "copy")
     CHECK(cudaMemcpyAsync(y, x, static_cast<std::size_t>(what_.bytes), cudaMemcpyDeviceToDevice,
                           stream));
@@ -148,6 +211,15 @@ int Compute::enqueue(int calls) {
     for (int i = 0; i < calls; ++i) call();
   CHECK(cudaGetLastError());
   return calls;
+}
+
+std::optional<bool> Compute::is_correct() const {
+  if (!is_convolution(what_) && what_.kernel != "attention") return {};
+  const Counts elements = counts(what_);
+  const double error = relative_error(what_, copied(buffers_.x, elements.x, what_.dtype),
+                                      copied(buffers_.w, elements.w, what_.dtype),
+                                      copied(buffers_.y, elements.y, what_.dtype));
+  return error <= tolerance(what_);  // not so where there is no number
 }
 
 double Compute::time(int calls) {

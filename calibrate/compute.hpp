@@ -6,31 +6,35 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <vector>
 
 #include <cuda_runtime.h>
 
+#include "attention.hpp"
 #include "backend.hpp"
+#include "convolution.hpp"
 #include "gemm.hpp"
 #include "gpu.hpp"
 
 namespace stepcast::calibrate {
 
-[[nodiscard]] std::string compute_obstacle(const ComputeCase& what,
-                                           const cudaDeviceProp& properties);
-
 class Compute {
  public:
   explicit Compute(const Gpu& gpu) : gpu_(gpu) {}
 
+  /// Why it cannot be measured here; empty when it can. Nothing is prepared afterwards.
+  [[nodiscard]] std::string obstacle(const ComputeCase& what);
   /// Makes the buffers and does a few calls. The others are for the case that was prepared last.
   void prepare(const ComputeCase& what);
   /// Queues at least so many calls and returns how many: of graph nodes, whole graphs.
   int enqueue(int calls);
   /// Mean time of one call.
   double time(int calls);
+  /// Whether the last call left the right numbers; nothing where that is not checked.
+  [[nodiscard]] std::optional<bool> is_correct() const;
 
  private:
   void call();
@@ -40,6 +44,8 @@ class Compute {
   const Gpu& gpu_;
   ComputeCase what_;
   Gemm gemm_;
+  Attention attention_;
+  Convolution convolution_;
   Buffer a_, b_, c_, flush_, host_{true};
   std::size_t flush_bytes_ = 0;
   Operands buffers_{};  ///< of any kernel: what it reads, reads too and writes

@@ -58,18 +58,25 @@ __global__ void add_kernel(const Vector<T>* a, const Vector<T>* b, Vector<T>* su
   sum[i] = x;
 }
 
-/// The sum over a block, known to all of its threads.
-__device__ float block_sum(float value) {
+/// What `combine` makes of the values of a block, known to all of its threads.
+template <class Combine>
+__device__ float over_block(float value, Combine combine) {
   __shared__ float of_warp[warp_threads];
   for (int step = warp_threads / 2; step > 0; step /= 2)
-    value += __shfl_xor_sync(whole_warp, value, step);
-  __syncthreads();  // an earlier sum may still be read
+    value = combine(value, __shfl_xor_sync(whole_warp, value, step));
+  __syncthreads();  // an earlier result may still be read
   if (threadIdx.x % warp_threads == 0) of_warp[threadIdx.x / warp_threads] = value;
   __syncthreads();
-  float sum = 0;
-  for (int warp = 0; warp < static_cast<int>(blockDim.x) / warp_threads; ++warp)
-    sum += of_warp[warp];
-  return sum;
+  value = of_warp[0];
+  for (int warp = 1; warp < static_cast<int>(blockDim.x) / warp_threads; ++warp)
+    value = combine(value, of_warp[warp]);
+  return value;
+}
+__device__ float block_sum(float value) {
+  return over_block(value, [](float a, float b) { return a + b; });
+}
+__device__ float block_largest(float value) {
+  return over_block(value, [](float a, float b) { return fmaxf(a, b); });
 }
 
 template <class T>
@@ -101,6 +108,36 @@ __global__ void layer_norm_kernel(const Vector<T>* in, Vector<T>* out) {
   for (int k = 0; k < Vector<T>::size; ++k)
     x.values[k] = T((static_cast<float>(x.values[k]) - mean) * scale);
   out[i] = x;
+}
+
+/// One block a row, which it keeps in shared memory. Each thread uses what it stored itself.
+template <class T>
+__global__ void softmax_kernel(Vector<T>* data, int row_vectors) {
+  extern __shared__ float kept[];
+  Vector<T>* const row = data + static_cast<std::int64_t>(blockIdx.x) * row_vectors;
+  float largest = -INFINITY;
+  for (int i = threadIdx.x; i < row_vectors; i += blockDim.x) {
+    const Vector<T> x = row[i];
+    for (int k = 0; k < Vector<T>::size; ++k) {
+      const float value = static_cast<float>(x.values[k]);
+      kept[k * row_vectors + i] = value;  // neighbours in other banks
+      largest = fmaxf(largest, value);
+    }
+  }
+  largest = block_largest(largest);
+  float sum = 0;
+  for (int i = threadIdx.x; i < row_vectors; i += blockDim.x)
+    for (int k = 0; k < Vector<T>::size; ++k) {
+      const float weight = __expf(kept[k * row_vectors + i] - largest);
+      kept[k * row_vectors + i] = weight;
+      sum += weight;
+    }
+  const float scale = 1 / block_sum(sum);
+  for (int i = threadIdx.x; i < row_vectors; i += blockDim.x) {
+    Vector<T> x;
+    for (int k = 0; k < Vector<T>::size; ++k) x.values[k] = T(kept[k * row_vectors + i] * scale);
+    row[i] = x;
+  }
 }
 
 constexpr int contributions = 61;  // prime, so that no shift by a power of two goes unnoticed
@@ -202,6 +239,16 @@ void launch_layer_norm(const std::string& dtype, const void* in, void* out, std:
     using V = Vector<decltype(zero)>;
     layer_norm_kernel<<<rows, threads, 0, stream>>>(static_cast<const V*>(in),
                                                     static_cast<V*>(out));
+  });
+}
+
+void launch_softmax(const std::string& dtype, void* data, std::int64_t rows, std::int64_t width,
+                    cudaStream_t stream) {
+  const std::size_t kept_bytes = static_cast<std::size_t>(width) * sizeof(float);
+  with_type(dtype, [&](auto zero) {
+    using V = Vector<decltype(zero)>;
+    softmax_kernel<<<static_cast<unsigned>(rows), block_threads, kept_bytes, stream>>>(
+        static_cast<V*>(data), static_cast<int>(width / V::size));
   });
 }
 

@@ -15,6 +15,9 @@ namespace stepcast::calibrate {
 
 constexpr std::int64_t vector_bytes = 16;        ///< loaded and stored by one thread at a time
 constexpr std::int64_t layer_norm_width = 1024;  ///< elements of one normalised row
+/// Elements of a row whose softmax is taken: so many floats fit into the 48 KiB of shared memory
+/// that every block may have.
+constexpr std::int64_t largest_softmax_width = 12288;
 
 void launch_empty(cudaStream_t stream);
 /// Keeps the GPU busy for some 20 us, so that what is launched next does not wait for the host.
@@ -32,6 +35,9 @@ void launch_reduction(const std::string& dtype, const void* data, float* sum, st
 /// Each row to mean 0 and variance 1.
 void launch_layer_norm(const std::string& dtype, const void* in, void* out, std::int64_t bytes,
                        cudaStream_t stream);
+/// The softmax of each row in its place. Rows are multiples of 16 bytes.
+void launch_softmax(const std::string& dtype, void* data, std::int64_t rows, std::int64_t width,
+                    cudaStream_t stream);
 
 /// Element i of what one rank contributes to a collective: small integers, whose sums are exact up
 /// to 5000 ranks.

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -22,6 +23,7 @@
 
 #include "collectives.hpp"
 #include "compute.hpp"
+#include "convolution.hpp"
 #include "cuda_check.hpp"
 #include "gpu.hpp"
 #include "nvml.hpp"
@@ -31,7 +33,12 @@ namespace stepcast::calibrate {
 namespace {
 
 auto key(const ComputeCase& what) {
-  return std::tie(what.kernel, what.dtype, what.m, what.n, what.k, what.bytes, what.cold_cache);
+  const ConvolutionShape& a = what.convolution;
+  const AttentionShape& b = what.attention;
+  return std::tie(what.kernel, what.dtype, what.m, what.n, what.k, what.bytes, what.cold_cache,
+                  a.layout, a.batch, a.in_channels, a.height, a.width, a.out_channels,
+                  a.filter_size, a.stride, a.padding, b.batch, b.heads, b.sequence_length,
+                  b.head_size);
 }
 auto key(const CollectiveCase& what) {
   return std::tie(what.operation, what.bytes, what.ranks, what.algorithm, what.protocol,
@@ -112,7 +119,14 @@ class CudaBackend final : public Backend {
   [[nodiscard]] Condition condition() const override;
 
   [[nodiscard]] std::string obstacle(const ComputeCase& what) const override {
-    return compute_obstacle(what, gpus_[0].properties);
+    prepared_compute_ = {};
+    std::string problem;
+    guard([&] {
+      gpus_.each([&](std::size_t i) {
+        if (i == 0) problem = computes_[i]->obstacle(what);
+      });
+    });
+    return problem;
   }
   [[nodiscard]] std::string obstacle(const CollectiveCase& what) const override {
     prepared_collective_ = {};
@@ -139,6 +153,18 @@ class CudaBackend final : public Backend {
     return guard([&] { return collectives_.time(calls); });
   }
   InterferenceTimes time(const InterferenceCase& what, int calls) override;
+  std::optional<bool> is_correct(const ComputeCase& what) override {
+    if (key(what) != key(prepared_compute_)) prepare(what);
+    bool checked = false;
+    const double wrong = guard([&] {
+      return processes_.largest(gpus_.largest([&](std::size_t i) {
+        const std::optional<bool> correct = computes_[i]->is_correct();
+        if (i == 0) checked = correct.has_value();
+        return correct.value_or(true) ? 0.0 : 1.0;
+      }));
+    });
+    return checked ? std::optional<bool>(wrong == 0) : std::nullopt;
+  }
   bool is_correct(const CollectiveCase& what) override {
     if (key(what) != key(prepared_collective_)) prepare(what);
     return guard([&] { return collectives_.is_correct(); });
@@ -186,7 +212,7 @@ class CudaBackend final : public Backend {
   mutable Gpus gpus_;
   mutable Collectives collectives_;  // obstacle() tries what it does not know
   std::vector<std::unique_ptr<Compute>> computes_;
-  ComputeCase prepared_compute_;
+  mutable ComputeCase prepared_compute_;
   mutable CollectiveCase prepared_collective_;
   mutable bool failed_ = false;
 };
@@ -212,6 +238,7 @@ std::map<std::string, std::string> CudaBackend::environment() const {
       {"nccl", library_version(nccl)},
       {"cpu", cpu_model()},
   };
+  if (const std::string cudnn = cudnn_version(); !cudnn.empty()) found["cudnn"] = cudnn;
   if (const std::int64_t bytes = process_buffer_bytes(); bytes > 0)
     found["nccl_buffsize"] = std::to_string(bytes);
   return found;

@@ -12,7 +12,7 @@ program=${1:-build/calibrate/stepcast-calibrate}
 out=${OUT:-$(mktemp -d)}
 calibration=$out/calibration.json
 
-# cuBLAS and NCCL may have come with Python packages only.
+# cuBLAS, cuDNN and NCCL may have come with Python packages only.
 libraries=$(python3 - <<'PYTHON' || true
 import glob, sys
 roots = [p for p in sys.path if p.endswith("-packages")]
@@ -73,6 +73,15 @@ def check(what, value, least, most, unit):
           f"plausible {least:.4g} to {most:.4g}")
 
 
+def multiplications(case):
+    """Of an attention or a convolution, of which each pass multiplies equally often."""
+    if case["kernel"] == "attention":
+        return 2 * case["batch"] * case["heads"] * case["sequence_length"] ** 2 * case["head_size"]
+    height, width = ((case[side] + 2 * case["padding"] - case["filter_size"]) // case["stride"] + 1
+                     for side in ("height", "width"))
+    return (case["batch"] * case["out_channels"] * height * width * case["in_channels"] * case["filter_size"] ** 2)
+
+
 seen = set()
 print("### compute")
 for case in file["compute"]:
@@ -94,6 +103,17 @@ for case in file["compute"]:
             seen.add("copy")
             check(f"copy of {case['bytes'] >> 20} MiB", rate / 1e9,
                   (0.6 if known else 0.01) * bandwidth / 1e9, 1.02 * bandwidth / 1e9, "GB/s")
+    elif kernel == "attention" or kernel.startswith("convolution_"):
+        seen.add(kernel)
+        shape = " ".join(f"{k}={v}" for k, v in case.items() if k in (
+            "layout", "batch", "in_channels", "height", "out_channels", "filter_size", "stride", "heads",
+            "sequence_length", "head_size"))
+        # The program has compared some elements with what the CPU makes of them in double precision.
+        if not case.get("correct"):
+            print(f"FAILED {text} {shape}: left wrong numbers")
+            failures += 1
+        check(f"{text} {shape}: {time_s * 1e6:.1f} us",
+              2 * multiplications(case) / time_s / 1e12, 1e-4 * flops / 1e12, 1.02 * flops / 1e12, "TFLOP/s")
     else:
         print(f"{text}: {time_s * 1e6:.3f} us")
         if kernel == "empty_kernel":
@@ -103,7 +123,12 @@ for case in file["compute"]:
 for sample in file["samples"]:
     print(sample)
     failures += not sample.get("correct", True)
-for missing in {"gemm", "copy"} - seen:
+expected = {"gemm", "copy", "attention"}
+if "cudnn" in file["versions"]:
+    expected |= {"convolution_forward", "convolution_backward_data", "convolution_backward_filter"}
+else:
+    print("no cuDNN, so no convolutions")
+for missing in expected - seen:
     print("FAILED no", missing, "was measured")
     failures += 1
 sys.exit(failures > 0)

@@ -12,29 +12,42 @@ namespace {
 
 constexpr std::size_t workspace_bytes = std::size_t{32} << 20;  // what NVIDIA advises for Hopper
 
+}  // namespace
+
 cudaDataType_t data_type(const std::string& dtype) {
   if (dtype == "float16") return CUDA_R_16F;
   if (dtype == "bfloat16") return CUDA_R_16BF;
   return CUDA_R_32F;
 }
 
-}  // namespace
+cublasComputeType_t compute_type(const std::string& dtype) {
+  return dtype == "tf32" ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+}
+
+Blas make_blas() {
+  cublasHandle_t made = nullptr;
+  CHECK(cublasCreate(&made));
+  return Blas(made);
+}
+
+std::string dtype_obstacle(const std::string& dtype, const cudaDeviceProp& properties) {
+  const int capability = 10 * properties.major + properties.minor;
+  if (dtype == "float32" || dtype == "float16") return {};
+  if (dtype == "tf32" || dtype == "bfloat16")
+    return capability >= 80 ? "" : dtype + " needs compute capability 8.0";
+  if (dtype == "float8") return capability >= 89 ? "" : "float8 needs compute capability 8.9";
+  return "no multiplications of " + dtype;
+}
 
 std::string gemm_obstacle(const ComputeCase& what, const cudaDeviceProp& properties) {
-  const int capability = 10 * properties.major + properties.minor;
   if (what.m <= 0 || what.n <= 0 || what.k <= 0 || what.m > INT32_MAX || what.n > INT32_MAX ||
       what.k > INT32_MAX)
     return "sizes of a gemm are positive and below 2^31";
-  if (what.dtype == "float32" || what.dtype == "float16") return {};
-  if (what.dtype == "tf32" || what.dtype == "bfloat16")
-    return capability >= 80 ? "" : what.dtype + " needs compute capability 8.0";
-  if (what.dtype == "float8") {
-    if (capability < 89) return "float8 needs compute capability 8.9";
-    if (what.m % 16 != 0 || what.n % 16 != 0 || what.k % 16 != 0)
-      return "cuBLAS multiplies float8 only in multiples of 16";
-    return {};
-  }
-  return "no gemm of " + what.dtype;
+  if (std::string problem = dtype_obstacle(what.dtype, properties); !problem.empty())
+    return problem;
+  if (what.dtype == "float8" && (what.m % 16 != 0 || what.n % 16 != 0 || what.k % 16 != 0))
+    return "cuBLAS multiplies float8 only in multiples of 16";
+  return {};
 }
 
 /// What cuBLASLt wants to know of a float8 product, and the algorithm that it chose.
@@ -61,10 +74,7 @@ int Gemm::product_bytes(const std::string& dtype) {
 void Gemm::prepare(const ComputeCase& what) {
   what_ = what;
   if (what.dtype == "float8") return prepare_float8();
-  if (handle_) return;
-  cublasHandle_t made = nullptr;
-  CHECK(cublasCreate(&made));
-  handle_.reset(made);
+  if (!handle_) handle_ = make_blas();
 }
 
 void Gemm::prepare_float8() {
@@ -113,13 +123,12 @@ void Gemm::enqueue(const Operands& operands, cudaStream_t stream) {
     return;
   }
   const cudaDataType_t type = data_type(what_.dtype);
-  const auto compute = what_.dtype == "tf32" ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
   const auto m = static_cast<int>(what_.m);
   const auto n = static_cast<int>(what_.n);
   const auto k = static_cast<int>(what_.k);
   CHECK(cublasSetStream(handle_.get(), stream));
   CHECK(cublasGemmEx(handle_.get(), CUBLAS_OP_T, CUBLAS_OP_N, n, m, k, &one, operands.w, type, k,
-                     operands.x, type, k, &zero, operands.y, type, n, compute,
+                     operands.x, type, k, &zero, operands.y, type, n, compute_type(what_.dtype),
                      CUBLAS_GEMM_DEFAULT));
 }
 

@@ -14,6 +14,9 @@
 
 namespace stepcast::calibrate {
 
+/// Why this GPU has no multiplications of this type; empty when it has.
+[[nodiscard]] std::string dtype_obstacle(const std::string& dtype,
+                                         const cudaDeviceProp& properties);
 /// Why this GPU cannot multiply them; empty when it can.
 [[nodiscard]] std::string gemm_obstacle(const ComputeCase& what, const cudaDeviceProp& properties);
 
@@ -23,6 +26,15 @@ struct Operands {
   const void* w;
   void* y;
 };
+
+struct DestroyBlas {
+  void operator()(cublasHandle_t handle) const { cublasDestroy(handle); }
+};
+using Blas = std::unique_ptr<std::remove_pointer_t<cublasHandle_t>, DestroyBlas>;
+[[nodiscard]] Blas make_blas();
+/// cuBLAS's names for elements of a type and for how they are multiplied.
+[[nodiscard]] cudaDataType_t data_type(const std::string& dtype);
+[[nodiscard]] cublasComputeType_t compute_type(const std::string& dtype);
 
 class Gemm {
  public:
@@ -38,13 +50,10 @@ class Gemm {
   struct DestroyFloat8 {
     void operator()(Float8* plan) const;
   };
-  struct DestroyHandle {
-    void operator()(cublasHandle_t handle) const { cublasDestroy(handle); }
-  };
   void prepare_float8();
 
   ComputeCase what_;
-  std::unique_ptr<std::remove_pointer_t<cublasHandle_t>, DestroyHandle> handle_;
+  Blas handle_;
   std::unique_ptr<Float8, DestroyFloat8> float8_;
 };
 

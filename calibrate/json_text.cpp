@@ -10,6 +10,23 @@ Json to_json(const ComputeCase& what) {
     json["n"] = what.n;
     json["k"] = what.k;
   }
+  if (const ConvolutionShape& shape = what.convolution; shape.batch > 0) {
+    json["layout"] = shape.layout;
+    json["batch"] = shape.batch;
+    json["in_channels"] = shape.in_channels;
+    json["height"] = shape.height;
+    json["width"] = shape.width;
+    json["out_channels"] = shape.out_channels;
+    json["filter_size"] = shape.filter_size;
+    json["stride"] = shape.stride;
+    json["padding"] = shape.padding;
+  }
+  if (const AttentionShape& shape = what.attention; shape.batch > 0) {
+    json["batch"] = shape.batch;
+    json["heads"] = shape.heads;
+    json["sequence_length"] = shape.sequence_length;
+    json["head_size"] = shape.head_size;
+  }
   if (what.bytes > 0) json["bytes"] = what.bytes;
   if (what.cold_cache) json["cold_cache"] = true;
   return json;

@@ -1,6 +1,7 @@
 #include "measure.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include <fmt/format.h>
@@ -26,7 +27,11 @@ class Measurement {
     outcome_.array = "compute";
     outcome_.entry = to_json(what);
     backend_.prepare(what);
+    const std::optional<bool> correct = backend_.is_correct(what);
     add_samples(what);
+    if (!correct) return;
+    outcome_.entry["correct"] = *correct;
+    if (!*correct) outcome_.problems.push_back("left wrong numbers");
   }
 
   void operator()(const CollectiveCase& what) {

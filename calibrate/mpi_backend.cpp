@@ -1,10 +1,13 @@
 // Measures processors and OpenMPI in the place of GPUs and NCCL: for machines without GPUs, and for
 // the tests.
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <memory>
+#include <optional>
+#include <random>
 #include <stdexcept>
 #include <unistd.h>
 #include <vector>
@@ -12,6 +15,7 @@
 #include <mpi.h>
 
 #include "factory.hpp"
+#include "reference.hpp"
 
 namespace stepcast::calibrate {
 namespace {
@@ -19,6 +23,8 @@ namespace {
 /// Values of OpenMPI's coll_tuned_allreduce_algorithm (`ompi_info --param coll tuned --level 9`).
 const std::map<std::string, int> algorithm_numbers{
     {"", 0}, {"recursive_doubling", 3}, {"ring", 4}, {"recursive_halving_doubling", 6}};
+
+constexpr double most_multiplications = 1 << 30;  ///< of one call
 
 std::string cpu_name() {
   std::ifstream stream("/proc/cpuinfo");
@@ -42,6 +48,45 @@ void gemm(const ComputeCase& size, const T* a, const T* b, T* c) {
         for (std::int64_t k = k0; k < std::min(k0 + block, size.k); ++k)
           for (std::int64_t j = 0; j < size.n; ++j)
             c[i * size.n + j] += a[i * size.k + k] * b[k * size.n + j];
+}
+
+/// In eight sums, so that no addition waits for the last.
+template <class T>
+T inner_product(const T* a, const T* b, std::int64_t count) {
+  T sums[8] = {};
+  std::int64_t i = 0;
+  for (; i + 8 <= count; i += 8)
+    for (std::int64_t j = 0; j < 8; ++j) sums[j] += a[i + j] * b[i + j];
+  for (; i < count; ++i) sums[0] += a[i] * b[i];
+  return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+}
+
+/// softmax(Q K^T / sqrt(size)) V, head by head; the scores are those of one head.
+template <class T>
+void attention(const AttentionShape& shape, const T* q, const T* k, const T* v, T* scores, T* out) {
+  const std::int64_t length = shape.sequence_length;
+  const std::int64_t size = shape.head_size;
+  const T factor = 1 / std::sqrt(static_cast<T>(size));
+  std::fill(out, out + shape.elements(), T(0));
+  for (std::int64_t head = 0; head < shape.batch * shape.heads; ++head) {
+    for (std::int64_t i = 0; i < length; ++i)
+      for (std::int64_t j = 0; j < length; ++j)
+        scores[i * length + j] = factor * inner_product(q + i * size, k + j * size, size);
+    for (T* row = scores; row < scores + length * length; row += length) {
+      const T largest = *std::max_element(row, row + length);
+      T sum = 0;
+      for (std::int64_t j = 0; j < length; ++j) sum += row[j] = std::exp(row[j] - largest);
+      for (std::int64_t j = 0; j < length; ++j) row[j] /= sum;
+    }
+    for (std::int64_t i = 0; i < length; ++i)
+      for (std::int64_t j = 0; j < length; ++j)
+        for (std::int64_t d = 0; d < size; ++d)
+          out[i * size + d] += scores[i * length + j] * v[j * size + d];
+    q += length * size;
+    k += length * size;
+    v += length * size;
+    out += length * size;
+  }
 }
 
 class MpiBackend : public Backend {
@@ -88,9 +133,14 @@ class MpiBackend : public Backend {
   [[nodiscard]] std::string obstacle(const ComputeCase& what) const override {
     if (what.kernel == "gemm") {
       if (what.dtype != "float32" && what.dtype != "float64") return "no such gemm on a processor";
-      if (what.m * what.n * what.k > std::int64_t{1} << 30) return "takes seconds on a processor";
-      return "";
+      return multiplications(what) > most_multiplications ? "takes seconds on a processor" : "";
     }
+    if (what.kernel == "attention") {
+      if (what.dtype != "float32" && what.dtype != "float64")
+        return "no such attention on a processor";
+      return multiplications(what) > most_multiplications ? "takes seconds on a processor" : "";
+    }
+    if (is_convolution(what)) return "no convolutions on a processor";
     if (what.kernel != "copy" && what.kernel != "add" && what.kernel != "reduction")
       return "no such kernel on a processor";
     if (what.cold_cache) return "caches of a processor are not flushed";
@@ -112,6 +162,11 @@ class MpiBackend : public Backend {
       const std::size_t size = what.dtype == "float64" ? 8 : 4;
       resize(size * std::max(what.m * what.k, what.k * what.n), size * what.m * what.n);
       other_.assign(send_.size(), 0);
+    } else if (what.kernel == "attention") {
+      if (what.dtype == "float64")
+        prepare_attention<double>(what.attention);
+      else
+        prepare_attention<float>(what.attention);
     } else {
       resize(what.bytes, what.bytes);
       other_.assign(what.kernel == "add" ? send_.size() : 0, 0);
@@ -174,6 +229,21 @@ class MpiBackend : public Backend {
     return times;
   }
 
+  std::optional<bool> is_correct(const ComputeCase& what) override {
+    if (what.kernel != "attention") return {};
+    call(what);
+    const auto elements = [&](const std::vector<float>& buffer) -> Elements {
+      if (what.dtype == "float64")
+        return [data = reinterpret_cast<const double*>(buffer.data())](std::int64_t i) {
+          return data[i];
+        };
+      return [data = buffer.data()](std::int64_t i) { return static_cast<double>(data[i]); };
+    };
+    const double error =
+        relative_error(what, elements(send_), elements(other_), elements(receive_));
+    return slowest(error <= tolerance(what) ? 0 : 1) == 0;
+  }
+
   /// Small whole numbers, whose sums are exact.
   bool is_correct(const CollectiveCase& what) override {
     bool correct = true;
@@ -217,6 +287,20 @@ class MpiBackend : public Backend {
   void resize(std::int64_t send_bytes, std::int64_t receive_bytes) {
     send_.assign((send_bytes + 3) / 4, 0);
     receive_.assign((receive_bytes + 3) / 4, 0);
+  }
+
+  /// Numbers between -1 and 1 in Q, and in K and V.
+  template <class T>
+  void prepare_attention(const AttentionShape& shape) {
+    const auto bytes = static_cast<std::int64_t>(sizeof(T)) * shape.elements();
+    resize(bytes, bytes);
+    other_.assign(2 * send_.size(), 0);
+    scores_.assign(sizeof(T) / 4 * shape.sequence_length * shape.sequence_length, 0);
+    std::minstd_rand random(1);
+    for (std::vector<float>* buffer : {&send_, &other_})
+      for (std::size_t i = 0; i < buffer->size() * 4 / sizeof(T); ++i)
+        reinterpret_cast<T*>(buffer->data())[i] =
+            static_cast<T>(random()) / static_cast<T>(std::minstd_rand::max()) * 2 - 1;
   }
 
   [[nodiscard]] static double slowest(double value) {
@@ -273,6 +357,10 @@ class MpiBackend : public Backend {
       gemm(what, reinterpret_cast<const double*>(send_.data()),
            reinterpret_cast<const double*>(other_.data()),
            reinterpret_cast<double*>(receive_.data()));
+    } else if (what.kernel == "attention" && what.dtype == "float32") {
+      call_attention<float>(what.attention);
+    } else if (what.kernel == "attention") {
+      call_attention<double>(what.attention);
     } else if (what.kernel == "copy") {
       std::memcpy(receive_.data(), send_.data(), send_.size() * sizeof(float));
     } else if (what.kernel == "add") {
@@ -287,11 +375,18 @@ class MpiBackend : public Backend {
     asm volatile("" : : "g"(receive_.data()) : "memory");
   }
 
+  template <class T>
+  void call_attention(const AttentionShape& shape) {
+    const T* k = reinterpret_cast<const T*>(other_.data());
+    attention(shape, reinterpret_cast<const T*>(send_.data()), k, k + shape.elements(),
+              reinterpret_cast<T*>(scores_.data()), reinterpret_cast<T*>(receive_.data()));
+  }
+
   int rank_ = 0, world_size_ = 1, nodes_ = 1;
   MPI_Comm group_ = MPI_COMM_NULL;  ///< the ranks of the case at hand
   int group_ranks_ = 0;
   std::string group_algorithm_;
-  std::vector<float> send_, other_, receive_;
+  std::vector<float> send_, other_, receive_, scores_;
 };
 
 }  // namespace

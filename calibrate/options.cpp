@@ -26,6 +26,7 @@ part. What is measured is kept in FILE.partial; after Ctrl-C or a crash the same
     --collectives-only   no kernels
     --operations LIST    all_reduce, reduce_scatter, all_gather, broadcast
     --algorithms LIST    only all_reduce, forced to these algorithms
+    --kernels LIST       only these, alone and beside all_reduce: gemm, attention, convolution_forward ...
     --ranks LIST         2,4,8: how many ranks take part (2, 4, 8 ... and all)
     --min-bytes SIZE     of the collectives (8)
     --max-bytes SIZE     64KiB, 1GiB (1GiB)
@@ -99,6 +100,7 @@ Options parse(int argc, char** argv, std::string_view backend) {
     collectives_only,
     operations,
     algorithms,
+    kernels,
     ranks,
     min_bytes,
     max_bytes,
@@ -114,6 +116,7 @@ Options parse(int argc, char** argv, std::string_view backend) {
                           {"collectives-only", no_argument, nullptr, collectives_only},
                           {"operations", required_argument, nullptr, operations},
                           {"algorithms", required_argument, nullptr, algorithms},
+                          {"kernels", required_argument, nullptr, kernels},
                           {"ranks", required_argument, nullptr, ranks},
                           {"min-bytes", required_argument, nullptr, min_bytes},
                           {"max-bytes", required_argument, nullptr, max_bytes},
@@ -142,6 +145,7 @@ Options parse(int argc, char** argv, std::string_view backend) {
       case algorithms:
         options.plan.algorithms = names("--algorithms", value, known_algorithms());
         break;
+      case kernels: options.plan.kernels = names("--kernels", value, known_kernels()); break;
       case ranks:
         for (const std::string& count : split(value))
           options.plan.ranks.push_back(

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "reference.hpp"
+
 namespace stepcast::calibrate {
 namespace {
 
@@ -37,16 +39,20 @@ class Planner {
 
   std::vector<PlannedCase> make() {
     if (!options_.collectives_only && options_.algorithms.empty()) add_compute();
-    if (options_.algorithms.empty()) add_collectives();
-    add_forced_algorithms();
-    if (vocabulary_.has_channels && options_.algorithms.empty()) add_forced_channels();
+    if (options_.kernels.empty()) {
+      if (options_.algorithms.empty()) add_collectives();
+      add_forced_algorithms();
+      if (vocabulary_.has_channels && options_.algorithms.empty()) add_forced_channels();
+    }
     if (!options_.collectives_only && options_.algorithms.empty()) add_interference();
     repeat_some();
     return plan_;
   }
 
  private:
-  void add(const Case& what) { plan_.push_back({what, false}); }
+  void add(const ComputeCase& what) {
+    if (wanted(options_.kernels, what.kernel)) plan_.push_back({what, false});
+  }
 
   void add(CollectiveCase what, const std::vector<std::int64_t>& sizes) {
     if (!wanted(options_.operations, what.operation)) return;
@@ -58,6 +64,34 @@ class Planner {
       if (what.bytes >= options_.min_bytes && what.bytes <= options_.max_bytes && what.bytes > 0)
         plan_.push_back({what, false});
     }
+  }
+
+  /// Of ResNet-50 (He et al. 2016, table 1) with 32 images: the most frequent, one of the many that
+  /// only mix channels, and one that halves the image; then the first layer and others of all
+  /// stages.
+  void add_convolutions(const std::string& dtype) {
+    // The layout that PyTorch has by default, and the one in which tensor cores read 16-bit
+    // numbers.
+    const std::string layout = dtype == "float16" || dtype == "bfloat16" ? "NHWC" : "NCHW";
+    std::vector<ConvolutionShape> shapes{{layout, 32, 64, 56, 56, 64, 3, 1, 1},
+                                         {layout, 32, 1024, 14, 14, 256, 1, 1, 0},
+                                         {layout, 32, 512, 14, 14, 512, 3, 2, 1}};
+    if (options_.full)
+      shapes.insert(shapes.end(), {{layout, 32, 3, 224, 224, 64, 7, 2, 3},
+                                   {layout, 32, 64, 56, 56, 256, 1, 1, 0},
+                                   {layout, 32, 128, 28, 28, 128, 3, 1, 1},
+                                   {layout, 32, 256, 56, 56, 512, 1, 2, 0},
+                                   {layout, 32, 256, 14, 14, 256, 3, 1, 1},
+                                   {layout, 32, 512, 7, 7, 2048, 1, 1, 0}});
+    for (const ConvolutionShape& shape : shapes)
+      for (const std::string kernel :
+           {"convolution_forward", "convolution_backward_data", "convolution_backward_filter"})
+        add(ComputeCase{.kernel = kernel, .dtype = dtype, .convolution = shape});
+  }
+
+  /// A short sequence of BERT-base alone, and sequences of GPT-2 medium.
+  [[nodiscard]] static std::vector<AttentionShape> attentions() {
+    return {{1, 12, 128, 64}, {8, 16, 1024, 64}};
   }
 
   void add_compute() {
@@ -74,6 +108,15 @@ class Planner {
         add(ComputeCase{"gemm", dtype, m, 16384, 4096});
         add(ComputeCase{"gemm", dtype, m, 1000, 2048});
       }
+    }
+    for (const std::string& dtype : vocabulary_.dtypes) {
+      if (dtype == "float8") continue;  // neither cuDNN's convolutions nor batched products take it
+      std::vector<AttentionShape> shapes = attentions();
+      // BERT-large, and one sequence of Llama-7B.
+      if (options_.full) shapes.insert(shapes.end(), {{32, 16, 512, 64}, {1, 32, 4096, 128}});
+      for (const AttentionShape& shape : shapes)
+        add(ComputeCase{.kernel = "attention", .dtype = dtype, .attention = shape});
+      if (dtype != "bfloat16" || options_.full) add_convolutions(dtype);
     }
     const auto sizes = options_.full ? powers(4 * KiB, 1024 * MiB, 4) : powers(MiB, 256 * MiB, 16);
     for (const std::string kernel : {"copy", "add", "reduction", "layer_norm"})
@@ -139,8 +182,10 @@ class Planner {
     // The last of the list is the one that training uses: float8 has not everything.
     const std::string dtype =
         wanted<std::string>(vocabulary_.dtypes, "bfloat16") ? "bfloat16" : "float32";
-    const ComputeCase computes[] = {{"gemm", dtype, 4096, 4096, 4096},
-                                    {"add", "float32", 0, 0, 0, 256 * MiB}};
+    std::vector<ComputeCase> computes{{"gemm", dtype, 4096, 4096, 4096},
+                                      {"add", "float32", 0, 0, 0, 256 * MiB}};
+    for (const AttentionShape& shape : attentions())
+      computes.push_back({.kernel = "attention", .dtype = dtype, .attention = shape});
     const std::vector<int> channels = !vocabulary_.has_channels ? std::vector<int>{0}
                                       : options_.full ? std::vector<int>{0, 1, 2, 4, 8, 16}
                                                       : std::vector<int>{0, 1, 8};
@@ -150,7 +195,8 @@ class Planner {
                                     .bytes = std::min(options_.max_bytes, 256 * MiB),
                                     .ranks = ranks_.back(),
                                     .channels = channel_count};
-        add(InterferenceCase{compute, beside});
+        if (wanted(options_.kernels, compute.kernel))
+          plan_.push_back({InterferenceCase{compute, beside}, false});
       }
   }
 
@@ -183,6 +229,13 @@ struct Namer {
     std::string text = what.kernel;
     if (!what.dtype.empty()) text += " " + what.dtype;
     if (what.m > 0) text += fmt::format(" {} x {} x {}", what.m, what.n, what.k);
+    if (const ConvolutionShape& shape = what.convolution; shape.batch > 0)
+      text += fmt::format(" {} {} x {} x {} x {}, {} filters {} x {}, stride {}", shape.layout,
+                          shape.batch, shape.in_channels, shape.height, shape.width,
+                          shape.out_channels, shape.filter_size, shape.filter_size, shape.stride);
+    if (const AttentionShape& shape = what.attention; shape.batch > 0)
+      text += fmt::format(" {} x {} heads x {} x {}", shape.batch, shape.heads,
+                          shape.sequence_length, shape.head_size);
     if (what.bytes > 0) text += " " + size_text(what.bytes);
     if (what.cold_cache) text += ", cold cache";
     return text;
@@ -224,6 +277,22 @@ std::vector<PlannedCase> make_plan(const PlanOptions& options, const Vocabulary&
   return Planner(options, vocabulary, world_size).make();
 }
 
+std::vector<std::string> known_kernels() {
+  return {"empty_kernel",
+          "empty_graph_node",
+          "gemm",
+          "attention",
+          "convolution_forward",
+          "convolution_backward_data",
+          "convolution_backward_filter",
+          "copy",
+          "add",
+          "reduction",
+          "layer_norm",
+          "host_to_device",
+          "device_to_host"};
+}
+
 std::string name(const Case& what) { return std::visit(Namer{}, what); }
 
 std::string name(const PlannedCase& planned) {
@@ -242,8 +311,7 @@ double estimated_s(const Case& what, const Accuracy& accuracy) {
   // Buffers, communicators, the check of the numbers; then samples at 10 GB/s and 10 Tflop/s.
   double call_s = 20e-6;
   if (const auto* compute = std::get_if<ComputeCase>(&what))
-    call_s += 2e-13 * static_cast<double>(compute->m * compute->n * compute->k) +
-              1e-10 * static_cast<double>(compute->bytes);
+    call_s += 2e-13 * multiplications(*compute) + 1e-10 * static_cast<double>(compute->bytes);
   if (const auto* collective = std::get_if<CollectiveCase>(&what))
     call_s += 1e-10 * static_cast<double>(collective->bytes);
   const double samples_s = 3.0 * accuracy.least_samples * std::max(call_s, accuracy.least_sample_s);

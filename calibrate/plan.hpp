@@ -40,10 +40,14 @@ struct PlanOptions {
   std::vector<int> ranks;                                         ///< empty: 2, 4, 8 ... and all
   std::vector<std::string> operations;                            ///< empty: all
   std::vector<std::string> algorithms;  ///< empty: all; else only collectives that force these
+  std::vector<std::string> kernels;  ///< empty: all; else only these, alone and beside all_reduce
 };
 
 [[nodiscard]] std::vector<PlannedCase> make_plan(const PlanOptions& options,
                                                  const Vocabulary& vocabulary, int world_size);
+
+/// All kernels that there are in a plan.
+[[nodiscard]] std::vector<std::string> known_kernels();
 
 /// What the plan, the journal and the warnings call it: all_reduce 64 KiB, 4 ranks, ring, Simple
 [[nodiscard]] std::string name(const Case& what);

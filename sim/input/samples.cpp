@@ -9,6 +9,7 @@ namespace stepcast {
 namespace {
 
 constexpr std::int64_t largest_bytes = std::int64_t{1} << 50;
+constexpr std::int64_t largest_extent = 1 << 20;
 constexpr double longest_s = 3600.0;
 constexpr int most_ranks = 1 << 20;
 const std::vector<std::string> operations = {"all_reduce", "reduce_scatter", "all_gather",
@@ -26,6 +27,12 @@ void check_kernel(const JsonView& json) {
   if (const auto dtype = json.find("dtype")) static_cast<void>(dtype->string());
   for (const char* key : {"m", "n", "k", "bytes"})
     if (const auto size = json.find(key)) static_cast<void>(size->integer(0, largest_bytes));
+  if (const auto layout = json.find("layout")) static_cast<void>(layout->word({"NCHW", "NHWC"}));
+  for (const char* key : {"batch", "in_channels", "height", "width", "out_channels", "filter_size",
+                          "stride", "heads", "sequence_length", "head_size"})
+    if (const auto size = json.find(key)) static_cast<void>(size->integer(1, largest_extent));
+  if (const auto padding = json.find("padding"))
+    static_cast<void>(padding->integer(0, largest_extent));
   if (const auto cold = json.find("cold_cache")) static_cast<void>(cold->boolean());
 }
 
@@ -92,9 +99,13 @@ void check_curve(const JsonView& json) {
 }
 
 void check_compute_sample(const JsonView& json) {
-  json.allow_only({"kernel", "dtype", "m", "n", "k", "bytes", "cold_cache", "time_s", "min_s",
-                   "p90_s", "calls"});
+  json.allow_only(
+      {"kernel",       "dtype",       "m",      "n",           "k",      "bytes",
+       "cold_cache",   "layout",      "batch",  "in_channels", "height", "width",
+       "out_channels", "filter_size", "stride", "padding",     "heads",  "sequence_length",
+       "head_size",    "time_s",      "min_s",  "p90_s",       "calls",  "correct"});
   check_kernel(json);
+  if (const auto correct = json.find("correct")) static_cast<void>(correct->boolean());
   static_cast<void>(json.at("time_s").number(0.0, longest_s));
   check_spread(json);
 }
@@ -103,7 +114,9 @@ void check_interference_sample(const JsonView& json) {
   json.allow_only({"compute", "collective", "compute_alone_s", "compute_beside_s",
                    "collective_alone_s", "collective_beside_s"});
   const JsonView compute = json.at("compute");
-  compute.allow_only({"kernel", "dtype", "m", "n", "k", "bytes", "cold_cache"});
+  compute.allow_only({"kernel", "dtype", "m", "n", "k", "bytes", "cold_cache", "layout", "batch",
+                      "in_channels", "height", "width", "out_channels", "filter_size", "stride",
+                      "padding", "heads", "sequence_length", "head_size"});
   check_kernel(compute);
   const JsonView collective = json.at("collective");
   collective.allow_only({"operation", "ranks", "bytes", "algorithm", "protocol", "channels",

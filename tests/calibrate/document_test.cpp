@@ -38,6 +38,28 @@ TEST(Measure, GivesACollectiveItsTimesNodesAndCheck) {
             R"("source":"measured by stepcast-calibrate"})");
 }
 
+TEST(Measure, GivesAConvolutionItsShape) {
+  ComputeCase what{.kernel = "convolution_forward", .dtype = "float16"};
+  what.convolution = {"NHWC", 32, 64, 56, 28, 128, 3, 2, 1};
+  EXPECT_EQ(measured(what).entry.dump(),
+            R"({"kernel":"convolution_forward","dtype":"float16","layout":"NHWC","batch":32,)"
+            R"("in_channels":64,"height":56,"width":28,"out_channels":128,"filter_size":3,)"
+            R"("stride":2,"padding":1,"time_s":1e-05,"min_s":1e-05,"p90_s":1e-05,"calls":200})");
+}
+
+TEST(Measure, GivesAnAttentionItsShapeAndCheck) {
+  ComputeCase what{.kernel = "attention", .dtype = "bfloat16"};
+  what.attention = {8, 16, 1024, 64};
+  EXPECT_EQ(measured(what).entry.dump(),
+            R"({"kernel":"attention","dtype":"bfloat16","batch":8,"heads":16,)"
+            R"("sequence_length":1024,"head_size":64,"time_s":1e-05,"min_s":1e-05,)"
+            R"("p90_s":1e-05,"calls":200,"correct":true})");
+  FakeBackend backend;
+  backend.correct = false;
+  EXPECT_EQ(measured(what, backend).entry.at("correct"), false);
+  EXPECT_THAT(measured(what, backend).problems, ElementsAre("left wrong numbers"));
+}
+
 TEST(Measure, CountsTheNodesOfTheFirstRanks) {
   CollectiveCase what = all_reduce();
   what.ranks = 2;  // of 2 nodes with 2 ranks each

@@ -79,6 +79,44 @@ TEST(Plan, FullForcesEachAlgorithmProtocolChannelAndBuffer) {
                             "2 channels"));
 }
 
+TEST(Plan, HasConvolutionsInAllThreePassesAndAttention) {
+  const auto all = names({});
+  for (const std::string pass : {"forward", "backward_data", "backward_filter"}) {
+    const std::string shape = " 32 x 64 x 56 x 56, 64 filters 3 x 3, stride 1";
+    // Channels last where tensor cores read 16-bit numbers.
+    EXPECT_THAT(all, Contains("convolution_" + pass + " float16 NHWC" + shape));
+    EXPECT_THAT(all, Contains("convolution_" + pass + " tf32 NCHW" + shape));
+  }
+  EXPECT_THAT(all, Contains("attention bfloat16 8 x 16 heads x 1024 x 64"));
+  EXPECT_THAT(all, Not(Contains(HasSubstr("224"))));
+  EXPECT_THAT(names(full()),
+              Contains("convolution_backward_filter bfloat16 NHWC 32 x 3 x 224 x 224, "
+                       "64 filters 7 x 7, stride 2"));
+}
+
+/// What goes into a layer of ResNet-50 comes out of the one before it.
+TEST(Plan, HasConvolutionsWhoseResultsAreImagesOfResNet) {
+  std::set<std::int64_t> sizes;
+  for (const PlannedCase& planned : make_plan(full(), nccl_vocabulary(), 1))
+    if (const auto* what = std::get_if<ComputeCase>(&planned.what);
+        what && what->convolution.batch > 0) {
+      const ConvolutionShape& shape = what->convolution;
+      EXPECT_EQ(shape.out_height() * shape.stride, shape.height) << name(*what);
+      EXPECT_EQ(shape.out_width(), shape.out_height());
+      EXPECT_EQ(shape.batch, 32);
+      sizes.insert(shape.height);
+    }
+  EXPECT_EQ(sizes, (std::set<std::int64_t>{7, 14, 28, 56, 224}));
+}
+
+TEST(Plan, RunsAttentionBesideTheCollectiveByChannels) {
+  const auto all = names({});
+  for (const std::string channels : {"", ", 1 channels", ", 8 channels"})
+    for (const std::string shape : {"1 x 12 heads x 128 x 64", "8 x 16 heads x 1024 x 64"})
+      EXPECT_THAT(all, Contains("attention bfloat16 " + shape +
+                                " beside all_reduce 256 MiB, 8 ranks" + channels));
+}
+
 TEST(Plan, KeepsToTheSizesThatAreAsked) {
   PlanOptions options = full();
   options.min_bytes = 64 << 10;
@@ -95,6 +133,27 @@ TEST(Plan, OfNamedAlgorithmsHasNothingElse) {
   options.ranks = {4};
   for (const std::string& one : names(options, 4, mpi_vocabulary()))
     EXPECT_THAT(one, testing::AllOf(HasSubstr("all_reduce"), HasSubstr("4 ranks, ring")));
+}
+
+TEST(Plan, OfNamedKernelsHasThemAloneAndBesideAllReduce) {
+  PlanOptions options;
+  options.kernels = {"attention", "copy"};
+  std::set<std::string> first_words;
+  for (const std::string& one : names(options)) {
+    const std::string case_name = one.substr(one.rfind("again: ", 0) == 0 ? 7 : 0);
+    first_words.insert(case_name.substr(0, case_name.find(' ')));
+  }
+  EXPECT_EQ(first_words, (std::set<std::string>{"attention", "copy"}));
+  EXPECT_THAT(names(options),
+              Contains(HasSubstr("attention bfloat16 8 x 16 heads x 1024 x 64 beside")));
+}
+
+TEST(Plan, KnowsEachKernelByName) {
+  std::set<std::string> kernels;
+  for (const PlannedCase& planned : make_plan(full(), nccl_vocabulary(), 1))
+    if (const auto* what = std::get_if<ComputeCase>(&planned.what)) kernels.insert(what->kernel);
+  const auto known = known_kernels();
+  EXPECT_EQ(kernels, std::set<std::string>(known.begin(), known.end()));
 }
 
 TEST(Plan, OfMpiForcesNoProtocol) {

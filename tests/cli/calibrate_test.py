@@ -97,6 +97,32 @@ def test_the_forced_algorithm_decides_who_sends_what_to_whom(tmp_path):
     }
 
 
+def test_attention_is_measured_alone_and_beside_a_collective_and_is_correct(tmp_path):
+    out = tmp_path / "out.json"
+    done = calibrate("--platform", IDEAL, "-o", out, "--kernels", "attention", "--max-bytes", "65536")
+    assert done.returncode == 0, done.stderr
+    file = json.loads(out.read_text())
+    schema = json.loads((ROOT / "docs/schemas/calibration.schema.json").read_text())
+    assert [error.message for error in jsonschema.Draft202012Validator(schema).iter_errors(file)] == []
+    shape = {"kernel": "attention", "batch": 1, "heads": 12, "sequence_length": 128, "head_size": 64}
+    assert [case["dtype"] for case in file["compute"]] == ["float32", "float64"]
+    for case in file["compute"]:
+        assert shape.items() <= case.items()
+        assert case["correct"] and 0 < case["min_s"] <= case["time_s"] <= case["p90_s"], case
+    assert file["samples"] == []
+    (pair,) = file["interference"]
+    assert pair["compute"] == {**shape, "dtype": "float32"}
+    assert pair["collective"] == {"operation": "all_reduce", "ranks": 2, "bytes": 65536}
+    assert all(pair[key] > 0 for key in ("compute_alone_s", "collective_alone_s", "collective_beside_s"))
+    # The one is waited for after the other here, so both at once take as long as the kernel at least.
+    assert pair["collective_beside_s"] >= pair["compute_beside_s"] > 0
+    assert {entry["reason"] for entry in file["skipped"]} == {"takes seconds on a processor"}
+    # stepcast knows the keys.
+    done = subprocess.run([STEPCAST, "collective", "--platform", IDEAL, "--calibration", out, "--gpus", "2", "--bytes",
+                           "1MiB"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_dry_run_lists_the_cases_and_measures_nothing(tmp_path):
     done = calibrate(*SMALL, "--dry-run", "-o", tmp_path / "out.json")
     assert done.returncode == 0, done.stderr
@@ -109,6 +135,8 @@ def test_dry_run_lists_the_cases_and_measures_nothing(tmp_path):
 def test_what_cannot_be_measured_is_listed_with_the_reason():
     done = calibrate("--dry-run", ranks=1)
     assert "layer_norm float32 1 MiB  -- skipped: no such kernel on a processor" in done.stdout
+    assert ("convolution_forward float32 NCHW 32 x 64 x 56 x 56, 64 filters 3 x 3, stride 1  -- skipped: no convolutions "
+            "on a processor") in done.stdout
 
 
 def test_devices_are_one_line_of_json():
@@ -127,6 +155,10 @@ def test_an_output_that_exists_is_refused_and_kept(tmp_path):
     ([], "--platform: is required"),
     (["--ranks", "3", "--dry-run"], "--ranks: 3 of 1"),
     (["--collectives-only", "--dry-run"], "nothing to measure with these options on 1 rank(s)"),
+    (["--kernels", "gemm,gem"],
+     "--kernels: unknown \"gem\"; known: empty_kernel, empty_graph_node, gemm, attention, convolution_forward, "
+     "convolution_backward_data, convolution_backward_filter, copy, add, reduction, layer_norm, host_to_device, "
+     "device_to_host"),
     (["--backend", "cuda"], "--backend: this program is built for mpi only"),
 ])
 def test_wrong_options_are_refused_with_one_line(arguments, problem):
