@@ -225,7 +225,11 @@ def test_figures_are_what_the_page_says(run: str) -> None:
         order = ("measured", "mechanism", "interpolated", "extrapolated")
         reductions = [b["basis"] for b in buckets if b["operation"] == "all_reduce"]
         weakest = max(reductions, key=order.index, default=None)
-        assert point["basis"] == {"compute": "measured", "communication": weakest}
+        assert point["basis"] == {
+            "compute": "measured",
+            "communication": weakest,
+            "interference": "modelled" if buckets else "none",
+        }
         assert (weakest == "mechanism") == (calibration is None and n > 1)
         for bucket in buckets:
             assert bucket["ready_s"] <= bucket["start_s"] < bucket["end_s"]

@@ -75,6 +75,13 @@ SCENARIO_FULL = {
         "intra_node_algorithm": "ring",
         "inter_node_algorithm": "ring",
     },
+    "imperfections": {
+        "slow_ranks": [{"rank": 1, "time_factor": 1.5}],
+        "slow_nodes": [{"node": 0, "time_factor": 1.25}],
+        "slow_nics": [{"node": 0, "nic": 0, "rate_factor": 0.5}],
+        "jitter": {"relative_sd": 0.03, "seed": 7},
+    },
+    "interference": {"computation_factor": 1.25, "communication_factor": 1.5},
     "vary": {"training.accumulation_steps": [1, 2]},
 }
 
@@ -147,6 +154,7 @@ PLATFORM_FULL = {
     "gpu": {
         "name": "example GPU",
         "memory_bytes": 1000000,
+        "multiprocessors": 80,
         "memory_bandwidth_Bps": 1e12,
         "kernel_floor_s": 1e-6,
         "source": "data sheet",
@@ -368,6 +376,9 @@ RULES = [
     Rule("scenario", "/collective/algorithm", "FILE:/collective/algorithm: nvls.* needs switches"),
     Rule("scenario", "/collective/chunking", "FILE:/collective/chunking: NCCL's chunks need"),
     Rule("scenario", "/cluster/gpus_per_node", "FILE:/cluster/gpus_per_node: "),
+    Rule("scenario", r"/imperfections/slow_ranks/.*", r"FILE:/imperfections/slow_ranks/\d+/rank: there are "),
+    Rule("scenario", r"/imperfections/slow_nodes/.*", r"FILE:/imperfections/slow_nodes/\d+/node: "),
+    Rule("scenario", r"/imperfections/slow_nics/.*", r"FILE:/imperfections/slow_nics/\d+: "),
     Rule("trace", "/parameters", "FILE:/parameters/1/name: .* stands twice"),
     Rule("trace", "/measured", "FILE:/measured/1/micro_batch: micro-batches must rise"),
     Rule("trace", "/measured/0/step_time_s/(min|max)", "FILE:/measured/0/step_time_s/median: "),
@@ -600,9 +611,9 @@ def test_every_key_has_a_meaning_and_every_figure_its_unit(name: str) -> None:
         leaf = make_formats.innermost(key.schema)
         types = {kind for choice in [leaf, *leaf.get("anyOf", [])] for kind in types_of(choice)}
         if not types & {"integer", "number"} or key.path.endswith(
-            (".gpus", ".near_gpus", ".switches", ".sockets", ".NCCL_NVLS_ENABLE")
+            (".gpus", ".near_gpus", ".switches", ".sockets", ".NCCL_NVLS_ENABLE", ".rank", ".node", ".nic", ".seed")
         ):
-            continue  # places of GPUs and switches, and a flag
+            continue  # places of GPUs, switches and others, a flag and a seed
         assert key.unit, f"{key.path} has no unit"
         for suffix, unit in units.items():
             if key.path.endswith(f"_{suffix}"):

@@ -113,6 +113,22 @@ void Cluster::add_fabric() {
   }
 }
 
+void Cluster::slow_down(const Imperfections::SlowNic& slow) {
+  if (slow.node >= nodes())
+    throw InputError(slow.origin, fmt::format("{} GPUs are on {} nodes, got node {}", ranks_,
+                                              nodes(), slow.node));
+  if (slow.nic >= nic_count())
+    throw InputError(slow.origin, fmt::format("a node of {} has {} NICs, got NIC {}",
+                                              platform_->name, nic_count(), slow.nic));
+  const int port = slow.node * links_per_node() +
+                   static_cast<int>(platform_->node_graph.link_names.size()) + 2 * slow.nic;
+  for (const int link : {port, port + 1}) {
+    BytesPerSecond& bandwidth = bandwidths_[static_cast<std::size_t>(link)];
+    bandwidth = slow.rate_factor * bandwidth;
+  }
+  degraded_ = true;
+}
+
 int Cluster::group_of(const FabricLevel& level, int node, int nic) const {
   const int group = node / level.nodes_per_group;
   return platform_->fabric.rails ? group * nic_count() + nic : group;

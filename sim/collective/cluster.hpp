@@ -29,6 +29,12 @@ class Cluster {
   Cluster(const Platform& platform, const Calibration* calibration, int ranks, std::string origin,
           const Placement& placement = {});
 
+  /// A NIC of which both ways carry so much of what they should. Throws InputError for one that is
+  /// not there.
+  void slow_down(const Imperfections::SlowNic& nic);
+  /// Whether a link is slower than the platform says.
+  [[nodiscard]] bool is_degraded() const { return degraded_; }
+
   [[nodiscard]] const Platform& platform() const { return *platform_; }
   [[nodiscard]] const Calibration* calibration() const { return calibration_.get(); }
   [[nodiscard]] int ranks() const { return ranks_; }
@@ -91,6 +97,7 @@ class Cluster {
   BytesPerSecond intra_node_;
   BytesPerSecond inter_node_;
   std::vector<BytesPerSecond> bandwidths_;
+  bool degraded_ = false;
 };
 
 }  // namespace stepcast

@@ -1,5 +1,6 @@
 #include "engine/job.hpp"
 
+#include <algorithm>
 #include <map>
 
 #include "engine/measured.hpp"
@@ -35,13 +36,30 @@ Job make_job(Program program, const CollectiveSettings& settings, const Cluster&
           job.lowered.emplace_back(lower(collective.operation, bytes, its, cluster, rings));
       if (const auto level = measured_level(collective.operation, bytes, its, cluster)) {
         scale_time(lowered, level->factor);
-        lowered.basis = level->basis;
+        lowered.basis = cluster.is_degraded() ? Basis::extrapolated : level->basis;
         lowered.relative_error = level->relative_error;
       }
     }
     job.lowered_of.push_back(entry->second);
   }
   return job;
+}
+
+const char* to_string(Interference::Basis basis) {
+  switch (basis) {
+    case Interference::Basis::none: return "none";
+    case Interference::Basis::set: return "set";
+    case Interference::Basis::measured: return "measured";
+    case Interference::Basis::modelled: return "modelled";
+  }
+  return "";
+}
+
+int Job::warm_ups() const {
+  const bool host = program.issue() > Seconds{};
+  const bool slowed = std::any_of(interference.begin(), interference.end(),
+                                  [](const Interference& its) { return its.communication > 1.0; });
+  return host || slowed ? 1 : 0;
 }
 
 std::vector<std::int64_t> runs_per_step(const Program& program) {

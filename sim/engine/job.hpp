@@ -10,12 +10,33 @@
 
 namespace stepcast {
 
+/// What a kernel and a collective that run at the same time on a GPU take, in units of what they
+/// take alone.
+struct Interference {
+  double computation = 1.0;
+  double communication = 1.0;
+  enum class Basis { none, set, measured, modelled } basis = Basis::none;
+};
+[[nodiscard]] const char* to_string(Interference::Basis basis);
+
 struct Job {
   Cluster cluster;
   Program program;
   /// Equal collectives share one schedule: collectives[c] is lowered[lowered_of[c]].
   std::vector<LoweredCollective> lowered;
   std::vector<std::size_t> lowered_of;
+  /// By rank, what its computation takes in units of the trace's; empty: 1 on all.
+  std::vector<double> pace = {};
+  /// By lowered collective; empty: nothing is slowed.
+  std::vector<Interference> interference = {};
+
+  [[nodiscard]] double pace_of(std::size_t rank) const { return pace.empty() ? 1.0 : pace[rank]; }
+  [[nodiscard]] Interference interference_of(std::size_t collective) const {
+    return interference.empty() ? Interference{} : interference[lowered_of[collective]];
+  }
+  /// Steps that are simulated before the one that counts, all ranks beginning each together: what
+  /// it finds of the host's lead, and of how much of each collective runs beside computation.
+  [[nodiscard]] int warm_ups() const;
 
   [[nodiscard]] const LoweredCollective& collective(std::size_t index) const {
     return lowered[lowered_of[index]];

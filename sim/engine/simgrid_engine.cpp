@@ -8,14 +8,21 @@
 
 #include "base/error.hpp"
 #include "engine/engine.hpp"
+#include "engine/host.hpp"
+#include "engine/interference.hpp"
 #include "engine/network.hpp"
 
 namespace stepcast {
 namespace {
 
-// What a timer is for; with neither bit it ends a rank's compute task.
+// What a timer is for; with none of these bits it ends a rank's compute task, and bits 32 to 59 say
+// which forecast of that end it is.
 constexpr std::uint64_t launch_tag = std::uint64_t{1} << 63;
 constexpr std::uint64_t arrival_tag = std::uint64_t{1} << 62;  // of a rank's last transfer
+constexpr std::uint64_t host_tag = std::uint64_t{1} << 61;     // a rank's host comes to its task
+constexpr std::uint64_t step_tag = std::uint64_t{1} << 60;     // all ranks begin the next step
+constexpr std::uint64_t rank_mask = (std::uint64_t{1} << 32) - 1;
+constexpr std::uint64_t forecast_mask = (std::uint64_t{1} << 28) - 1;
 
 /// Lists of numbers by key, one after the other in one vector.
 struct Groups {
@@ -45,8 +52,9 @@ Groups group(std::size_t keys, Each each) {
 class RunningCollective {
  public:
   RunningCollective(const LoweredCollective& collective, const std::vector<Route>& routes,
-                    Network& network)
+                    double time_factor, Network& network)
       : collective_(collective),
+        time_factor_(time_factor),
         routes_(routes),
         schedule_(collective.schedule),
         network_(network) {
@@ -95,14 +103,14 @@ class RunningCollective {
     const Seconds sent = network_.now();
     for (const int index : dependents_.of(transfer)) {
       const auto dependent = static_cast<std::size_t>(index);
-      known_[dependent] =
-          std::max(known_[dependent], sent + collective_.time_to_know(transfer, dependent));
+      known_[dependent] = std::max(
+          known_[dependent], sent + time_factor_ * collective_.time_to_know(transfer, dependent));
       if (--missing_[dependent] == 0)
         serve(static_cast<std::size_t>(schedule_.transfers[dependent].connection));
     }
     std::vector<Idle> idle;
     const Connection ends = schedule_.connections[connection];
-    const Seconds arrived = sent + collective_.latency[connection];
+    const Seconds arrived = sent + time_factor_ * collective_.latency[connection];
     for (const auto& [end, time] : {std::pair{ends.src, sent}, std::pair{ends.dst, arrived}}) {
       const auto index = static_cast<std::size_t>(end);
       end_done_[index] = std::max(end_done_[index], time);
@@ -143,13 +151,14 @@ class RunningCollective {
     if (missing_[transfer] > 0) return;
     busy_[connection] = true;
     const Seconds until_known = std::max(Seconds{0.0}, known_[transfer] - network_.now());
-    network_.start_flow(
-        routes_[connection].links,
-        schedule_.bytes_of(schedule_.transfers[transfer]) * collective_.work_per_byte,
-        until_known + collective_.alpha[connection], transfer);
+    network_.start_flow(routes_[connection].links,
+                        schedule_.bytes_of(schedule_.transfers[transfer]) *
+                            (time_factor_ * collective_.work_per_byte),
+                        until_known + time_factor_ * collective_.alpha[connection], transfer);
   }
 
   const LoweredCollective& collective_;
+  double time_factor_;  ///< of everything in it
   const std::vector<Route>& routes_;
   const Schedule& schedule_;
   Network& network_;
@@ -170,6 +179,11 @@ class Execution final : public Sink {
       : job_(job),
         ranks_(static_cast<std::size_t>(job.cluster.ranks())),
         places_(ranks_),
+        computing_(ranks_),
+        host_(ranks_),
+        has_host_(job.program.issue() > Seconds{}),
+        warm_ups_left_(job.warm_ups()),
+        time_factors_(job.program.collectives.size(), 1.0),
         done_(job.program.collectives.size()) {
     for (const BytesPerSecond bandwidth : job.cluster.bandwidths()) network_.add_link(bandwidth);
     for (const LoweredCollective& lowered : job.lowered)
@@ -188,12 +202,10 @@ class Execution final : public Sink {
       times.ready.resize(ranks_);
       times.end.resize(ranks_);
     }
-    for (auto& done : done_) done.assign(ranks_, false);
-    handed_over_.resize(job.program.collectives.size());
   }
 
   Timeline run() {
-    for (std::size_t rank = 0; rank < ranks_; ++rank) advance(rank);
+    begin_step();
     network_.run(*this);
     for (std::size_t rank = 0; rank < ranks_; ++rank)
       if (places_[rank].segment < job_.program.segments.size())
@@ -211,13 +223,23 @@ class Execution final : public Sink {
       finish(idle);
       return;
     }
-    const auto rank = static_cast<std::size_t>(tag & ~arrival_tag);
-    if ((tag & arrival_tag) != 0) {
-      finish({rank});
+    if (tag == step_tag) {
+      time_factors_ = time_factors(job_, timeline_);
+      begin_step();
       return;
     }
-    end_task(rank);
-    advance(rank);
+    const auto rank = static_cast<std::size_t>(tag & rank_mask);
+    if ((tag & arrival_tag) != 0) {
+      finish({rank});
+    } else if ((tag & host_tag) != 0) {
+      come_to_task(rank);
+    } else if (((tag >> 32) & forecast_mask) == (computing_[rank].forecast & forecast_mask)) {
+      computing_[rank].active = false;
+      const auto& compute = std::get<Compute>(task_of(rank));
+      if (compute.host_waits) host_[rank] = std::max(host_[rank], network_.now());
+      end_task(rank);
+      advance(rank);
+    }
   }
 
   void flow_done(std::uint64_t tag) override {
@@ -238,9 +260,77 @@ class Execution final : public Sink {
     bool waits = false;
   };
 
+  /// A rank's compute task while it runs.
+  struct Computing {
+    bool active = false;
+    Seconds left;  ///< at `since`, in time alone
+    Seconds since;
+    double slowed = 1.0;         ///< by the collective that the rank takes part in
+    std::uint64_t forecast = 0;  ///< number of the timer that counts
+  };
+
+  [[nodiscard]] const Task& task_of(std::size_t rank) const {
+    const Place& place = places_[rank];
+    return job_.program.segments[place.segment].tasks[place.task];
+  }
+
   [[nodiscard]] Interval& times_of_task(std::size_t rank) {
     const Place& place = places_[rank];
     return timeline_.task_times[rank * timeline_.tasks + first_task_[place.segment] + place.task];
+  }
+
+  /// All ranks at once; their hosts may be ahead.
+  void begin_step() {
+    origin_ = network_.now();
+    places_.assign(ranks_, {});
+    local_passes_.assign(job_.program.segments.size(), {});
+    for (auto& done : done_) done.assign(ranks_, false);
+    handed_over_.assign(job_.program.collectives.size(), 0);
+    queue_.clear();
+    next_in_queue_ = 0;
+    ranks_done_ = 0;
+    for (std::size_t rank = 0; rank < ranks_; ++rank) advance(rank);
+  }
+
+  /// The compute stream and the host have come to the task.
+  void come_to_task(std::size_t rank) {
+    const Task& task = task_of(rank);
+    if (const auto* launch = std::get_if<Launch>(&task)) {
+      hand_over(rank, static_cast<std::size_t>(launch->collective));
+      end_task(rank);
+      advance(rank);
+      return;
+    }
+    const auto& compute = std::get<Compute>(task);
+    times_of_task(rank).begin = network_.now();
+    host_[rank] += compute.host;
+    if (compute.phase == Phase::host) {
+      network_.at(compute.duration, forecast_of(rank));
+      return;
+    }
+    Computing& computing = computing_[rank];
+    computing.active = true;
+    computing.left = job_.pace_of(rank) * compute.duration;
+    computing.since = network_.now();
+    network_.at(computing.slowed * computing.left, forecast_of(rank));
+  }
+
+  /// Tag of a new timer for the end of the rank's task; older ones no longer count.
+  [[nodiscard]] std::uint64_t forecast_of(std::size_t rank) {
+    return rank | ((++computing_[rank].forecast & forecast_mask) << 32);
+  }
+
+  void slow_computation(std::size_t rank, double factor) {
+    Computing& computing = computing_[rank];
+    if (computing.slowed == factor) return;
+    if (computing.active) {
+      const Seconds now = network_.now();
+      const Seconds done = (now - computing.since) / computing.slowed;
+      computing.left = std::max(Seconds{}, computing.left - done);
+      computing.since = now;
+      network_.at(factor * computing.left, forecast_of(rank));
+    }
+    computing.slowed = factor;
   }
 
   void end_task(std::size_t rank) {
@@ -256,8 +346,13 @@ class Execution final : public Sink {
       while (place.task < segment.tasks.size()) {
         const Task& task = segment.tasks[place.task];
         times_of_task(rank).begin = network_.now();
-        if (const auto* compute = std::get_if<Compute>(&task)) {
-          network_.at(compute->duration, rank);
+        const bool issued = host_[rank] <= network_.now();
+        if (!issued && !std::holds_alternative<Wait>(task)) {
+          network_.at(host_[rank] - network_.now(), rank | host_tag);
+          return;
+        }
+        if (std::holds_alternative<Compute>(task)) {
+          come_to_task(rank);
           return;
         }
         if (const auto* launch = std::get_if<Launch>(&task)) {
@@ -269,6 +364,16 @@ class Execution final : public Sink {
         end_task(rank);
       }
       timeline_.segments[place.segment].first_end[rank] = network_.now();
+      if (has_host_ && segment.repeat > 1 && segment.is_local()) {
+        const Clocks clocks = after_passes(segment, segment.repeat - 1, job_.pace_of(rank),
+                                           {network_.now(), host_[rank]});
+        local_passes_[place.segment].push_back(clocks.compute);
+        host_[rank] = network_.now() - (clocks.compute - clocks.host);
+      }
+    }
+    if (++ranks_done_ == ranks_ && warm_ups_left_ > 0) {
+      --warm_ups_left_;
+      network_.at(Seconds{}, step_tag);
     }
   }
 
@@ -289,9 +394,12 @@ class Execution final : public Sink {
     timeline_.collectives[current_].start = network_.now();
     const LoweredCollective& collective = job_.collective(current_);
     const std::vector<Route>& limited = limited_[job_.lowered_of[current_]];
-    running_ = std::make_unique<RunningCollective>(
-        collective, limited.empty() ? collective.routes : limited, network_);
-    network_.at(collective.launch, launch_tag);
+    running_ = std::make_unique<RunningCollective>(collective,
+                                                   limited.empty() ? collective.routes : limited,
+                                                   time_factors_[current_], network_);
+    network_.at(time_factors_[current_] * collective.launch, launch_tag);
+    const double slowed = job_.interference_of(current_).computation;
+    for (std::size_t rank = 0; rank < ranks_; ++rank) slow_computation(rank, slowed);
   }
 
   /// The current collective is done on these ranks; a rank that waits for it goes on.
@@ -303,6 +411,8 @@ class Execution final : public Sink {
     }
     ranks_left_ -= ranks.size();
     start_next();
+    if (ranks_left_ == 0 || current_ == collective)
+      for (const std::size_t rank : ranks) slow_computation(rank, 1.0);
     for (const std::size_t rank : ranks) {
       Place& place = places_[rank];
       if (!place.waits) continue;
@@ -325,13 +435,16 @@ class Execution final : public Sink {
 
   /// Moves what comes after a repeated segment behind its last pass.
   void add_repeats() {
-    Seconds skipped;
-    Seconds begin;
+    Seconds skipped = -1.0 * origin_;
+    Seconds begin = origin_;
     std::vector<Seconds> shift;
     for (std::size_t s = 0; s < timeline_.segments.size(); ++s) {
       Timeline::SegmentTimes& segment = timeline_.segments[s];
       const Seconds end = *std::max_element(segment.first_end.begin(), segment.first_end.end());
       segment.period = end - begin;
+      if (const std::vector<Seconds>& local = local_passes_[s]; !local.empty())
+        segment.period = (*std::max_element(local.begin(), local.end()) - end) /
+                         static_cast<double>(job_.program.segments[s].repeat - 1);
       begin = end;
       shift.push_back(skipped);
       for (Seconds& time : segment.first_end) time += shift[s];
@@ -373,8 +486,16 @@ class Execution final : public Sink {
   Network network_;
   std::vector<std::vector<Route>> limited_;  ///< [lowered collective][connection]
   Timeline timeline_;
-  std::vector<std::size_t> first_task_;   ///< of each segment
-  std::vector<Place> places_;             ///< by rank
+  std::vector<std::size_t> first_task_;  ///< of each segment
+  std::vector<Place> places_;            ///< by rank
+  std::vector<Computing> computing_;     ///< by rank
+  std::vector<Seconds> host_;            ///< by rank: when the host comes to the next task
+  bool has_host_ = false;
+  std::vector<std::vector<Seconds>> local_passes_;  ///< by segment: ends of its passes by rank
+  int warm_ups_left_;
+  std::vector<double> time_factors_;      ///< by collective, as the step before found
+  Seconds origin_;                        ///< when the step began
+  std::size_t ranks_done_ = 0;            ///< with the step
   std::vector<std::vector<bool>> done_;   ///< [collective][rank]
   std::vector<std::size_t> handed_over_;  ///< by collective: how many ranks have launched it
   std::vector<std::size_t> segment_of_;   ///< by collective

@@ -113,7 +113,8 @@ Calibration read_calibration(const JsonView& json) {
   if (const auto compute = json.find("compute"))
     for (const JsonView& sample : compute->elements()) check_compute_sample(sample);
   if (const auto interference = json.find("interference"))
-    for (const JsonView& sample : interference->elements()) check_interference_sample(sample);
+    for (const JsonView& sample : interference->elements())
+      calibration.interference.push_back(read_interference_sample(sample));
   if (const auto skipped = json.find("skipped"))
     for (const JsonView& one : skipped->elements()) {
       one.allow_only({"case", "reason"});

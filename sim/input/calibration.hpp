@@ -51,6 +51,7 @@ struct Calibration {
   std::vector<ProtocolFigures> protocols;  ///< of those that are left out NCCL's own constants hold
   std::optional<Platform> machine;         ///< the platform as it was when it was measured
   std::vector<CollectiveSample> samples;
+  std::vector<InterferenceSample> interference;
 };
 
 /// What to tell people who use it on another platform; empty on its own.

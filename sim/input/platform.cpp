@@ -32,13 +32,15 @@ Cpu read_cpu(const JsonView& json) {
 
 Gpu read_gpu(const JsonView& json) {
   json.allow_only({"name", "compute_capability", "memory_bytes", "memory_bandwidth_Bps",
-                   "kernel_floor_s", "source"});
+                   "multiprocessors", "kernel_floor_s", "source"});
   Gpu gpu;
   gpu.name = json.at("name").string();
   if (const auto capability = json.find("compute_capability"))
     gpu.compute_capability = static_cast<int>(std::lround(10.0 * capability->number(3.0, 20.0)));
   if (const auto bytes = json.find("memory_bytes"))
     gpu.memory_bytes = bytes->integer(1, std::int64_t{1} << 50);
+  if (const auto count = json.find("multiprocessors"))
+    gpu.multiprocessors = static_cast<int>(count->integer(1, 1 << 16));
   if (const auto rate = json.find("memory_bandwidth_Bps"))
     gpu.memory_bandwidth = BytesPerSecond{rate->number(slowest_Bps, fastest_Bps)};
   if (const auto floor = json.find("kernel_floor_s"))

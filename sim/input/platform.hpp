@@ -19,6 +19,7 @@ struct Gpu {
   /// 70 V100, 80 A100, 90 H100, 100 B200. With it NCCL's own choices and constants are used.
   std::optional<int> compute_capability;
   std::optional<std::int64_t> memory_bytes;
+  std::optional<int> multiprocessors;  ///< SMs, or compute units
   /// Cost of an element-wise kernel (such as the division after an AllReduce): floor + traffic /
   /// bandwidth. Zero where the platform does not say.
   Seconds kernel_floor;

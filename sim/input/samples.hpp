@@ -27,10 +27,20 @@ struct CollectiveSample {
 };
 
 [[nodiscard]] CollectiveSample read_collective_sample(const JsonView& json);
-/// What a fit made of a curve, a kernel alone, and a kernel beside a collective: they are kept for
-/// people, nothing reads them yet. Throw InputError.
+
+/// A kernel and a collective, each alone and both at the same time.
+struct InterferenceSample {
+  std::string kernel;
+  std::string operation;
+  int channels = 0;                 ///< 0: as many as the library chose
+  double computation_factor = 1.0;  ///< the kernel's time beside the collective / alone
+  double communication_factor = 1.0;
+};
+[[nodiscard]] InterferenceSample read_interference_sample(const JsonView& json);
+
+/// What a fit made of a curve, and a kernel alone: they are kept for people, nothing reads them
+/// yet. Throw InputError.
 void check_curve(const JsonView& json);
 void check_compute_sample(const JsonView& json);
-void check_interference_sample(const JsonView& json);
 
 }  // namespace stepcast

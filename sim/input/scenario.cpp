@@ -89,7 +89,7 @@ Placement read_placement(const JsonView& cluster) {
 Scenario read_scenario(const JsonView& json) {
   json.expect_format("stepcast.scenario/1");
   json.allow_only({"format", "question", "model", "platform", "calibration", "training",
-                   "collective", "cluster", "vary"});
+                   "collective", "cluster", "imperfections", "interference", "vary"});
   Scenario scenario;
   scenario.question = json.at("question").string();
   scenario.model = json.at("model").string();
@@ -103,6 +103,10 @@ Scenario read_scenario(const JsonView& json) {
   cluster.allow_only({"gpus", "gpus_per_node", "placement"});
   scenario.gpus = static_cast<int>(cluster.at("gpus").integer(1, 1 << 20));
   scenario.placement = read_placement(cluster);
+  if (const auto imperfections = json.find("imperfections"))
+    scenario.imperfections = read_imperfections(*imperfections);
+  if (const auto interference = json.find("interference"))
+    scenario.interference = read_interference(*interference);
   scenario.gpus_origin = cluster.at("gpus").where();
   return scenario;
 }

@@ -9,6 +9,7 @@
 
 #include "base/json_view.hpp"
 #include "input/collective_settings.hpp"
+#include "input/imperfections.hpp"
 
 namespace stepcast {
 
@@ -55,6 +56,8 @@ struct Scenario {
   CollectiveSettings collective;
   int gpus = 1;
   Placement placement;
+  Imperfections imperfections;
+  InterferenceSettings interference;
   std::string gpus_origin;  ///< what errors about the number of GPUs name
 };
 

@@ -80,6 +80,26 @@ Json gpus_per_node_json(const Placement& placement) {
                                          : Json(placement.gpus_of_nodes);
 }
 
+Json imperfections_json(const Imperfections& imperfections) {
+  const auto slow = [](const std::vector<Imperfections::Slow>& all, const char* what) {
+    Json list = Json::array();
+    for (const Imperfections::Slow& one : all)
+      list.push_back({{what, one.index}, {"time_factor", one.time_factor}});
+    return list;
+  };
+  Json nics = Json::array();
+  for (const Imperfections::SlowNic& nic : imperfections.slow_nics)
+    nics.push_back({{"node", nic.node}, {"nic", nic.nic}, {"rate_factor", nic.rate_factor}});
+  Json jitter = nullptr;
+  if (const auto& its = imperfections.jitter)
+    jitter = {{"relative_sd", its->from_trace ? Json("auto") : Json(its->relative_sd)},
+              {"seed", its->seed}};
+  return {{"slow_ranks", slow(imperfections.slow_ranks, "rank")},
+          {"slow_nodes", slow(imperfections.slow_nodes, "node")},
+          {"slow_nics", nics},
+          {"jitter", jitter}};
+}
+
 /// Every key with the value that is used, defaults filled in.
 Json resolved_scenario(const Study& study) {
   const Scenario scenario = read_scenario(study.scenario.document.root());
@@ -117,6 +137,10 @@ Json resolved_scenario(const Study& study) {
        {{"gpus", scenario.gpus},
         {"gpus_per_node", gpus_per_node_json(scenario.placement)},
         {"placement", scenario.placement.scattered ? "scattered" : "packed"}}}};
+  json["interference"] = {
+      {"computation_factor", or_auto(scenario.interference.computation_factor)},
+      {"communication_factor", or_auto(scenario.interference.communication_factor)}};
+  json["imperfections"] = imperfections_json(scenario.imperfections);
   // A list narrows the tuner's choice and has no other name.
   const auto keep_list = [&](const char* name, const char* key, const auto& written) {
     if (!written) return;
@@ -159,31 +183,36 @@ std::string point_json(const Point& point, const StepResult& result, std::string
   for (const auto& [key, value] : point.settings) settings[key] = Json::parse(value);
   Json communication_basis = nullptr;
   if (result.communication_basis) communication_basis = to_string(*result.communication_basis);
-  Json json = {
-      {"settings", settings},
-      {"engine", engine},
-      {"world_size", result.world_size},
-      {"nodes", result.nodes},
-      {"micro_batch", result.micro_batch},
-      {"accumulation_steps", point.scenario.training.accumulation_steps},
-      {"global_batch", result.global_batch},
-      {"step_time_s", result.step_time.value()},
-      {"step_time_band_s", {result.step_time_low.value(), result.step_time_high.value()}},
-      {"split", split_json(result.split)},
-      {"comm_s", result.comm.value()},
-      {"overlapped_comm_s", result.overlapped.value()},
-      {"comm_fraction", result.comm_fraction},
-      {"throughput_samples_per_s", result.throughput_samples_per_s},
-      {"scaling_efficiency", result.scaling_efficiency},
-      {"sent_bytes_per_rank", result.sent_per_rank.value()},
-      {"all_reduce_bytes_per_sample", result.all_reduce_bytes_per_sample},
-      {"memory", memory_json(result.memory)},
-      {"learning_rate",
-       {{"reference_global_batch", result.reference_global_batch},
-        {"linear_factor", result.linear_lr_factor},
-        {"sqrt_factor", result.sqrt_lr_factor}}},
-      {"basis",
-       {{"compute", to_string(result.compute_basis)}, {"communication", communication_basis}}}};
+  Json json = {{"settings", settings},
+               {"engine", engine},
+               {"world_size", result.world_size},
+               {"nodes", result.nodes},
+               {"micro_batch", result.micro_batch},
+               {"accumulation_steps", point.scenario.training.accumulation_steps},
+               {"global_batch", result.global_batch},
+               {"step_time_s", result.step_time.value()},
+               {"step_time_band_s", {result.step_time_low.value(), result.step_time_high.value()}},
+               {"split", split_json(result.split)},
+               {"comm_s", result.comm.value()},
+               {"overlapped_comm_s", result.overlapped.value()},
+               {"comm_fraction", result.comm_fraction},
+               {"throughput_samples_per_s", result.throughput_samples_per_s},
+               {"scaling_efficiency", result.scaling_efficiency},
+               {"sent_bytes_per_rank", result.sent_per_rank.value()},
+               {"all_reduce_bytes_per_sample", result.all_reduce_bytes_per_sample},
+               {"memory", memory_json(result.memory)},
+               {"learning_rate",
+                {{"reference_global_batch", result.reference_global_batch},
+                 {"linear_factor", result.linear_lr_factor},
+                 {"sqrt_factor", result.sqrt_lr_factor}}},
+               {"basis",
+                {{"compute", to_string(result.compute_basis)},
+                 {"communication", communication_basis},
+                 {"interference", to_string(result.interference.basis)}}},
+               {"host_bound", result.host_bound},
+               {"interference",
+                {{"computation_factor", result.interference.computation},
+                 {"communication_factor", result.interference.communication}}}};
   // An empty braced list would become null, and a list of one object that object.
   json["links"] = Json::array();
   for (const LinkResult& link : result.links) json["links"].push_back(link_json(link));

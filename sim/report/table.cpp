@@ -80,6 +80,27 @@ std::string result_table(const std::vector<JsonDocument>& points) {
   return render(rows);
 }
 
+namespace {
+
+/// Of the point with the largest factors.
+std::string interference_note(const std::vector<JsonDocument>& points) {
+  const auto loss = [](const JsonDocument& point) {
+    const JsonView factors = point.root().at("interference");
+    return factors.at("computation_factor").number() * factors.at("communication_factor").number();
+  };
+  const JsonDocument& worst =
+      *std::max_element(points.begin(), points.end(),
+                        [&](const auto& a, const auto& b) { return loss(a) < loss(b); });
+  if (loss(worst) <= 1.0) return {};
+  const JsonView factors = worst.root().at("interference");
+  return fmt::format(
+      "At the same time computation takes up to {:.2f} x, a collective {:.2f} x as long ({})\n",
+      factors.at("computation_factor").number(), factors.at("communication_factor").number(),
+      worst.root().at("basis").at("interference").string());
+}
+
+}  // namespace
+
 std::string result_notes(const std::vector<JsonDocument>& points) {
   constexpr std::size_t most_factors = 16;
   std::vector<std::string> linear;
@@ -103,6 +124,11 @@ std::string result_notes(const std::vector<JsonDocument>& points) {
     text +=
         fmt::format("Learning rate relative to batch {}: linear rule x {}; square-root rule x {}\n",
                     *references.begin(), fmt::join(linear, ", "), fmt::join(square_root, ", "));
+  text += interference_note(points);
+  for (const JsonDocument& point : points)
+    if (point.root().at("host_bound").boolean())
+      text += fmt::format("Host bound at {} GPUs: the host issues kernels for the whole step\n",
+                          point.root().at("world_size").dump());
   const JsonView memory = fullest->root().at("memory");
   const JsonView gpu = memory.at("gpu_bytes");
   text += fmt::format("Memory per GPU: {}{}{}\n",

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/engine.hpp"
+#include "engine/interference.hpp"
+#include "engine/pace.hpp"
 #include "workload/data_parallel.hpp"
 
 namespace stepcast {
@@ -12,6 +15,9 @@ namespace {
 // src/transport/p2p.cc:370-455 and src/init.cc:697-735); a ring has one per channel and GPU.
 constexpr std::int64_t nccl_connection_bytes =
     (std::int64_t{512} << 10) + 4'915'200 + (std::int64_t{4} << 20);
+
+// A step is called host bound when the host issues for so much of it.
+constexpr double host_bound_share = 0.95;
 
 /// How long [begin, end] overlaps the union of ordered, disjoint intervals.
 Seconds overlap(const Interval& with, const std::vector<Interval>& intervals) {
@@ -39,12 +45,19 @@ class RankSplit {
     for (std::size_t s = 0; s < job_.program.segments.size(); ++s) {
       const Segment& segment = job_.program.segments[s];
       const Timeline::SegmentTimes& times = timeline_.segments[s];
-      for (const Task& step : segment.tasks)
-        add(step, timeline_.task(rank_, task++), static_cast<double>(segment.repeat));
-      // Between two passes the rank waits for the slowest.
+      Seconds free = begin;
+      for (const Task& step : segment.tasks) {
+        const Interval& interval = timeline_.task(rank_, task++);
+        const auto passes = static_cast<double>(segment.repeat);
+        split_.host += passes * (interval.begin - free);  // the host comes late
+        add(step, interval, passes);
+        free = interval.end;
+      }
+      // Between two passes the rank waits for the slowest, or for its host.
       const Seconds first_end = times.first_end[static_cast<std::size_t>(rank_)];
       const auto further = static_cast<double>(segment.repeat - 1);
-      split_.wait += further * (times.period - (first_end - begin));
+      const bool host = job_.program.issue() > Seconds{} && segment.is_local();
+      (host ? split_.host : split_.wait) += further * (times.period - (first_end - begin));
       begin = first_end + further * times.period;
     }
     split_.wait += step_time - begin;
@@ -66,6 +79,8 @@ class RankSplit {
       const Seconds exposed = times * overlap(interval, under_way_);
       split_.exposed_comm += exposed;
       split_.wait += length - exposed;
+    } else {
+      split_.host += length;
     }
   }
 
@@ -170,14 +185,16 @@ MemoryResult memory_of(const Point& point, const Job& job) {
 
 /// Step time of one GPU that does the same micro-steps and has nobody to talk to.
 Seconds time_alone(const Point& point) {
-  const Program alone = data_parallel_step(*point.model, measured_step(point),
-                                           point.scenario.training, point.platform->gpu, 1);
-  Seconds sum;
-  for (const Segment& segment : alone.segments)
-    for (const Task& task : segment.tasks)
-      if (const auto* compute = std::get_if<Compute>(&task))
-        sum += static_cast<double>(segment.repeat) * compute->duration;
-  return sum;
+  Program alone = data_parallel_step(*point.model, measured_step(point), point.scenario.training,
+                                     point.platform->gpu, 1);
+  const Timeline timeline =
+      simulate_analytically({Cluster(*point.platform, nullptr, 1, point.scenario.gpus_origin),
+                             std::move(alone),
+                             {},
+                             {},
+                             {},
+                             {}});
+  return timeline.segments.back().first_end.front();
 }
 
 }  // namespace
@@ -213,12 +230,17 @@ const MeasuredStep& measured_step(const Point& point) {
 }
 
 Job job_of(const Point& point) {
-  const int ranks = point.scenario.gpus;
-  return make_job(data_parallel_step(*point.model, measured_step(point), point.scenario.training,
-                                     point.platform->gpu, ranks),
-                  point.scenario.collective,
-                  Cluster(*point.platform, point.calibration.get(), ranks,
-                          point.scenario.gpus_origin, point.scenario.placement));
+  const Scenario& scenario = point.scenario;
+  const MeasuredStep& measured = measured_step(point);
+  Cluster cluster(*point.platform, point.calibration.get(), scenario.gpus, scenario.gpus_origin,
+                  scenario.placement);
+  for (const Imperfections::SlowNic& nic : scenario.imperfections.slow_nics) cluster.slow_down(nic);
+  Job job = make_job(data_parallel_step(*point.model, measured, scenario.training,
+                                        point.platform->gpu, scenario.gpus),
+                     scenario.collective, cluster);
+  job.pace = paces(scenario.imperfections, cluster, measured);
+  job.interference = interference_of(job, scenario.interference);
+  return job;
 }
 
 StepResult summarize(const Point& point, const Job& job, const Timeline& timeline) {
@@ -273,6 +295,11 @@ StepResult summarize(const Point& point, const Job& job, const Timeline& timelin
   result.step_time_low = result.step_time + on_gpu * spread(measured.fastest) - comm_error;
   result.step_time_high = result.step_time + on_gpu * spread(measured.slowest) + comm_error;
 
+  result.host_bound = job.program.issue() >= host_bound_share * result.step_time;
+  for (const Interference& its : job.interference)
+    if (its.computation * its.communication >
+        result.interference.computation * result.interference.communication)
+      result.interference = its;
   if (point.model->gpu != point.platform->gpu.name) result.compute_basis = Basis::extrapolated;
   result.memory = memory_of(point, job);
   result.reference_global_batch = training.reference_global_batch.value_or(measured.micro_batch);

@@ -84,7 +84,9 @@ struct StepResult {
   std::int64_t reference_global_batch = 0;
   double linear_lr_factor = 1.0;
   double sqrt_lr_factor = 1.0;
-  Basis compute_basis = Basis::measured;     ///< extrapolated when the trace is of another GPU
+  bool host_bound = false;                ///< the host issues kernels for as good as the whole step
+  Interference interference;              ///< the largest of all collectives
+  Basis compute_basis = Basis::measured;  ///< extrapolated when the trace is of another GPU
   std::optional<Basis> communication_basis;  ///< the weakest of all AllReduces; empty without any
 };
 

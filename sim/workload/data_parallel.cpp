@@ -12,7 +12,7 @@ constexpr std::int64_t no_limit = std::numeric_limits<std::int64_t>::max();
 void append(std::vector<Task>& tasks, Phase phase, const Span& span) {
   if (span.gap > Seconds{0.0})
     tasks.emplace_back(Compute{Phase::host, "gap before " + span.name, span.gap});
-  tasks.emplace_back(Compute{phase, span.name, span.duration});
+  tasks.emplace_back(Compute{phase, span.name, span.duration, span.host, span.host_waits});
 }
 
 void append(std::vector<Task>& tasks, Phase phase, const std::vector<Span>& spans) {
@@ -146,6 +146,7 @@ Program data_parallel_step(const StepTrace& model, const MeasuredStep& measured,
   Segment last{1, micro_step(earlier == 0 || !broadcast_once, true)};
   append(last.tasks, Phase::optimizer, measured.optimizer);
   program.segments.push_back(std::move(last));
+  settle_host(program);
   return program;
 }
 

@@ -20,8 +20,13 @@ struct Compute {
   Phase phase;
   std::string name;
   Seconds duration;
+  /// What the host takes to issue it. It cannot start before the host has come to it, and the host
+  /// comes to the next task so much later.
+  Seconds host = {};
+  bool host_waits = false;  ///< the host goes on when it has ended
 };
-/// Hands a collective to the communication stream; the compute stream goes on.
+/// Hands a collective to the communication stream, when the compute stream and the host have come
+/// to it; the compute stream goes on.
 struct Launch {
   int collective;
 };
@@ -53,12 +58,24 @@ struct Collective {
 struct Segment {
   std::int64_t repeat = 1;
   std::vector<Task> tasks;
+
+  /// No rank has to do with any other.
+  [[nodiscard]] bool is_local() const;
 };
 
 struct Program {
   std::vector<Collective> collectives;
   std::vector<Segment> segments;
+
+  /// Time on the compute stream of one step, with nothing to wait for.
+  [[nodiscard]] Seconds computation() const;
+  /// What the host takes to issue one step.
+  [[nodiscard]] Seconds issue() const;
 };
+
+/// Forgets the host of a step that is one of many where it needs less time than the GPU: it is
+/// ahead for good (docs/model.md §1.1).
+void settle_host(Program& program);
 
 /// Nothing but one collective.
 [[nodiscard]] Program single_collective(Operation operation, std::int64_t bytes);

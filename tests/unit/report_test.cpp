@@ -44,7 +44,8 @@ TEST(PointJson, HoldsTheFiguresUnderTheirUnits) {
             R"("optimizer_s":7.0})");
   EXPECT_EQ(point.at("comm_s").number(), 27.5);
   EXPECT_EQ(point.at("overlapped_comm_s").number(), 0.0);
-  EXPECT_EQ(point.at("basis").dump(), R"({"compute":"measured","communication":"interpolated"})");
+  EXPECT_EQ(point.at("basis").dump(),
+            R"({"compute":"measured","communication":"interpolated","interference":"none"})");
 }
 
 TEST(PointJson, HoldsTheBandAsAPair) {
@@ -315,8 +316,11 @@ TEST(Table, OfARealPointCanBeMade) {
 std::string notes_point(const std::string& linear, const std::string& known_bytes,
                         const std::string& activation_bytes, const std::string& gpu_bytes) {
   return R"({"learning_rate": {"reference_global_batch": 32, "linear_factor": )" + linear +
-         R"(, "sqrt_factor": 2}, "memory": {"known_bytes": )" + known_bytes +
-         R"(, "activation_bytes": )" + activation_bytes + R"(, "gpu_bytes": )" + gpu_bytes + "}}";
+         R"(, "sqrt_factor": 2}, "host_bound": false, "world_size": 8, "basis": {"interference": "set"},
+             "interference": {"computation_factor": 1, "communication_factor": 1},
+             "memory": {"known_bytes": )" +
+         known_bytes + R"(, "activation_bytes": )" + activation_bytes + R"(, "gpu_bytes": )" +
+         gpu_bytes + "}}";
 }
 
 TEST(Notes, AdviseOnTheLearningRateAndTheMemory) {
@@ -324,6 +328,15 @@ TEST(Notes, AdviseOnTheLearningRateAndTheMemory) {
                                     notes_point("4", "3145728", "null", "34359738368")})),
             "Learning rate relative to batch 32: linear rule x 1, 4; square-root rule x 2, 2\n"
             "Memory per GPU: at least 3 MiB of 32 GiB\n");
+}
+
+TEST(Notes, SayWhatSlowsWhatAndWhereTheHostIsTheLimit) {
+  const std::string point = notes_point("1", "1024", "5", "null");
+  const std::string slow = with(point, "/interference/computation_factor", "1.25");
+  EXPECT_EQ(result_notes(documents({point, with(slow, "/host_bound", "true")})),
+            "At the same time computation takes up to 1.25 x, a collective 1.00 x as long (set)\n"
+            "Host bound at 8 GPUs: the host issues kernels for the whole step\n"
+            "Memory per GPU: 1 KiB\n");
 }
 
 TEST(Notes, AreSilentAboutABatchThatDoesNotGrow) {

@@ -155,7 +155,7 @@ std::vector<Mistake> scenario_mistakes() {
        "s.json:/format: must be \"stepcast.scenario/1\", got \"stepcast.scenario/0\""},
       {"AnUnknownKey", with(good, "/clutser", "{}"),
        "s.json: unknown key \"clutser\"; did you mean \"cluster\"? known: format, question, model, "
-       "platform, calibration, training, collective, cluster, vary"},
+       "platform, calibration, training, collective, cluster, imperfections, interference, vary"},
       {"AMissingQuestion", without(good, "/question"), "s.json: the key \"question\" is missing"},
       {"AMissingModel", without(good, "/model"), "s.json: the key \"model\" is missing"},
       {"AMissingPlatform", without(good, "/platform"), "s.json: the key \"platform\" is missing"},

@@ -1,0 +1,118 @@
+#include "engine/interference.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+#include <optional>
+
+#include "fit/median.hpp"
+
+namespace stepcast {
+namespace {
+
+/// When a rank computes: disjoint, in order.
+std::vector<Interval> computing(const Job& job, const Timeline& timeline, int rank) {
+  std::vector<Interval> intervals;
+  std::size_t task = 0;
+  for (const Segment& segment : job.program.segments)
+    for (const Task& step : segment.tasks) {
+      const Interval& interval = timeline.task(rank, task++);
+      const auto* compute = std::get_if<Compute>(&step);
+      if (compute != nullptr && compute->phase != Phase::host && interval.length() > Seconds{})
+        intervals.push_back(interval);
+    }
+  return intervals;
+}
+
+Seconds overlap(const Interval& with, const std::vector<Interval>& intervals) {
+  auto next =
+      std::lower_bound(intervals.begin(), intervals.end(), with.begin,
+                       [](const Interval& interval, Seconds time) { return interval.end <= time; });
+  Seconds sum;
+  for (; next != intervals.end() && next->begin < with.end; ++next)
+    sum += std::min(with.end, next->end) - std::max(with.begin, next->begin);
+  return sum;
+}
+
+// Bytes that go through the GPU's memory for each byte that NCCL sends: "NCCL at X GB/s costs 2 to
+// 3 X of memory bandwidth" (NVIDIA in NVIDIA/nccl#1428); the middle of it.
+constexpr double memory_bytes_per_byte_sent = 2.5;
+
+/// Of the samples with the nearest number of channels, the median over kernels: a step has some of
+/// each kind.
+std::optional<Interference> measured(const LoweredCollective& collective,
+                                     const Calibration* calibration) {
+  if (calibration == nullptr) return std::nullopt;
+  const auto distance = [&](const InterferenceSample& sample) {
+    return sample.channels == 0 ? 0 : std::abs(sample.channels - collective.channels);
+  };
+  int nearest = std::numeric_limits<int>::max();
+  for (const InterferenceSample& sample : calibration->interference)
+    if (sample.operation == to_string(collective.operation))
+      nearest = std::min(nearest, distance(sample));
+  std::vector<double> computation;
+  std::vector<double> communication;
+  for (const InterferenceSample& sample : calibration->interference)
+    if (sample.operation == to_string(collective.operation) && distance(sample) == nearest) {
+      computation.push_back(sample.computation_factor);
+      communication.push_back(sample.communication_factor);
+    }
+  if (computation.empty()) return std::nullopt;
+  return Interference{median(computation), median(communication), Interference::Basis::measured};
+}
+
+/// What a rank sends at most: all its connections move at the pace of the slowest.
+BytesPerSecond sent_rate(const LoweredCollective& collective, const Cluster& cluster) {
+  const std::vector<BytesPerSecond> rates = even_share_rates(collective, cluster.bandwidths());
+  if (rates.empty()) return {};
+  std::vector<int> connections(static_cast<std::size_t>(collective.schedule.ends()), 0);
+  for (const Connection& connection : collective.schedule.connections)
+    ++connections[static_cast<std::size_t>(connection.src)];
+  return *std::max_element(connections.begin(), connections.end()) *
+         *std::min_element(rates.begin(), rates.end());
+}
+
+std::optional<Interference> modelled(const LoweredCollective& collective, const Cluster& cluster) {
+  const Gpu& gpu = cluster.platform().gpu;
+  if (!gpu.multiprocessors || !gpu.memory_bandwidth) return std::nullopt;
+  const double all = *gpu.multiprocessors;
+  const double left = std::max(1.0, all - collective.channels);  // each channel is a thread block
+  const double memory =
+      memory_bytes_per_byte_sent * (sent_rate(collective, cluster) / *gpu.memory_bandwidth);
+  return Interference{std::max(all / left, 1.0 + memory), 1.0 + memory,
+                      Interference::Basis::modelled};
+}
+
+}  // namespace
+
+std::vector<Interference> interference_of(const Job& job, const InterferenceSettings& settings) {
+  std::vector<Interference> all;
+  for (const LoweredCollective& collective : job.lowered) {
+    Interference its = measured(collective, job.cluster.calibration())
+                           .value_or(modelled(collective, job.cluster).value_or(Interference{}));
+    if (settings.computation_factor || settings.communication_factor)
+      its.basis = Interference::Basis::set;
+    its.computation = settings.computation_factor.value_or(its.computation);
+    its.communication = settings.communication_factor.value_or(its.communication);
+    all.push_back(its);
+  }
+  return all;
+}
+
+std::vector<double> time_factors(const Job& job, const Timeline& timeline) {
+  std::vector<double> factors(timeline.collectives.size(), 1.0);
+  if (job.interference.empty()) return factors;
+  for (int rank = 0; rank < timeline.ranks; ++rank) {
+    const std::vector<Interval> busy = computing(job, timeline, rank);
+    for (std::size_t c = 0; c < factors.size(); ++c) {
+      const Timeline::CollectiveTimes& times = timeline.collectives[c];
+      const Interval under_way{times.start, times.end[static_cast<std::size_t>(rank)]};
+      if (under_way.length() <= Seconds{}) continue;
+      const double share = overlap(under_way, busy) / under_way.length();
+      factors[c] += (job.interference_of(c).communication - 1.0) * share / timeline.ranks;
+    }
+  }
+  return factors;
+}
+
+}  // namespace stepcast
