@@ -1,4 +1,6 @@
 // stepcast run: each point of a scenario simulated in a process of its own, then one result.
+#include <cstring>
+#include <functional>
 #include <set>
 
 #include <fmt/format.h>
@@ -33,14 +35,36 @@ Outputs open_outputs(const RunOptions& options, const Study& study) {
   return outputs;
 }
 
+MeanTimes isolated_times(const std::function<MeanTimes()>& work) {
+  const Outcome outcome =
+      run_isolated(1, 1, [&](std::size_t) {
+        const MeanTimes times = work();
+        return std::string(reinterpret_cast<const char*>(times.data()), sizeof times);
+      }).front();
+  if (outcome.kind != Outcome::Kind::done) throw SimulationError(outcome.text);
+  MeanTimes times;
+  std::memcpy(times.data(), outcome.text.data(), sizeof times);
+  return times;
+}
+
 /// In the child: the point's JSON on the first line, then its trace events, one a line.
 std::string simulate_point(const Study& study, std::size_t index, const RunOptions& options) {
   const Point& point = study.points[index];
   const Job job = job_of(point);
   const bool analytic = options.engine == EngineKind::analytic;
-  const Timeline timeline = analytic ? simulate_analytically(job) : simulate_with_simgrid(job);
-  std::string answer =
-      point_json(point, summarize(point, job, timeline), analytic ? "analytic" : "simgrid");
+  const auto simulate = [&](const Job& what) {
+    return analytic ? simulate_analytically(what) : simulate_with_simgrid(what);
+  };
+  std::optional<MeanTimes> late_times;
+  if (const auto late = late_job_of(point, job))  // in a process of its own, for SimGrid's sake
+    late_times =
+        isolated_times([&] { return mean_times(summarize(point, *late, simulate(*late))); });
+  const Timeline timeline = simulate(job);
+  StepResult result = summarize(point, job, timeline);
+  if (late_times)
+    mix(result, *late_times,
+        1.0 / static_cast<double>(point.scenario.imperfections.straggler->every_steps));
+  std::string answer = point_json(point, result, analytic ? "analytic" : "simgrid");
   if (options.trace)
     for (const std::string& event :
          chrome_trace_events(job, timeline, index, point_name(point), options.trace_ranks))

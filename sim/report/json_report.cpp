@@ -94,10 +94,16 @@ Json imperfections_json(const Imperfections& imperfections) {
   if (const auto& its = imperfections.jitter)
     jitter = {{"relative_sd", its->from_trace ? Json("auto") : Json(its->relative_sd)},
               {"seed", its->seed}};
+  Json straggler = nullptr;
+  if (const auto& its = imperfections.straggler)
+    straggler = {{"rank", its->slow.index},
+                 {"time_factor", its->slow.time_factor},
+                 {"every_steps", its->every_steps}};
   return {{"slow_ranks", slow(imperfections.slow_ranks, "rank")},
           {"slow_nodes", slow(imperfections.slow_nodes, "node")},
           {"slow_nics", nics},
-          {"jitter", jitter}};
+          {"jitter", jitter},
+          {"straggler", straggler}};
 }
 
 /// Every key with the value that is used, defaults filled in.

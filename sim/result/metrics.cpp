@@ -243,6 +243,46 @@ Job job_of(const Point& point) {
   return job;
 }
 
+std::optional<Job> late_job_of(const Point& point, const Job& job) {
+  const auto& straggler = point.scenario.imperfections.straggler;
+  if (!straggler) return std::nullopt;
+  Job late = job;
+  late.pace = paces_when_late(*straggler, job.pace, static_cast<std::size_t>(job.cluster.ranks()));
+  return late;
+}
+
+namespace {
+
+std::array<Seconds*, mean_times_count> mean_times_of(StepResult& result) {
+  Split& split = result.split;
+  return {&result.step_time, &result.step_time_low, &result.step_time_high,
+          &split.compute,    &split.exposed_comm,   &split.host,
+          &split.wait,       &split.optimizer,      &result.comm,
+          &result.overlapped};
+}
+
+}  // namespace
+
+MeanTimes mean_times(const StepResult& result) {
+  StepResult copy = result;
+  MeanTimes times;
+  const auto from = mean_times_of(copy);
+  for (std::size_t i = 0; i < mean_times_count; ++i) times[i] = *from[i];
+  return times;
+}
+
+void mix(StepResult& result, const MeanTimes& other, double share) {
+  const double before = result.step_time.value();
+  const auto times = mean_times_of(result);
+  for (std::size_t i = 0; i < mean_times_count; ++i)
+    *times[i] = (1.0 - share) * *times[i] + share * other[i];
+  const double growth = result.step_time.value() / before;
+  result.comm_fraction = result.split.exposed_comm / result.step_time;
+  result.throughput_samples_per_s /= growth;
+  result.scaling_efficiency /= growth;
+  for (LinkResult& link : result.links) link.busiest_utilisation /= growth;
+}
+
 StepResult summarize(const Point& point, const Job& job, const Timeline& timeline) {
   const MeasuredStep& measured = measured_step(point);
   const TrainingSettings& training = point.scenario.training;

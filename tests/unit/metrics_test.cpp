@@ -489,5 +489,18 @@ TEST(BusFactor, TurnsTheBandwidthOfABucketIntoThatOfTheBus) {
   EXPECT_EQ(bucket.busbw, BytesPerSecond{150.0});  // 2 * 3 / 4
 }
 
+TEST_F(Summary, OfStepsOfWhichSomeAreOfAnotherLengthIsTheirMean) {
+  StepResult result = summarise();
+  const StepResult before = result;
+  MeanTimes other = mean_times(result);
+  for (Seconds& time : other) time = 3.0 * time;
+  mix(result, other, 0.25);  // 3/4 + 1/4 * 3 = 1.5 times as long
+  EXPECT_DOUBLE_EQ(result.step_time.value(), 1.5 * before.step_time.value());
+  EXPECT_DOUBLE_EQ(sum(result.split), 1.5 * before.step_time.value());
+  EXPECT_DOUBLE_EQ(result.throughput_samples_per_s, before.throughput_samples_per_s / 1.5);
+  EXPECT_DOUBLE_EQ(result.scaling_efficiency, before.scaling_efficiency / 1.5);
+  EXPECT_DOUBLE_EQ(result.comm_fraction, before.comm_fraction);
+}
+
 }  // namespace
 }  // namespace stepcast
