@@ -170,7 +170,7 @@ PLATFORM_FULL = {
         },
         "nics": {"count": 2, **LINK, "near_gpus": [[0], [1]], "source": "data sheet"},
     },
-    "fabric": {"kind": "switch", "source": "data sheet"},
+    "fabric": {"kind": "switch", "node_pair_bandwidth_Bps": 2e9, "source": "data sheet"},
 }
 SWITCH_FULL = {"nvlinks": 2, "nvlink_sharp": True, "source": "data sheet"}
 NVIDIA = {
@@ -185,6 +185,7 @@ NVIDIA = {
     "fabric": {
         "kind": "fat_tree",
         "levels": [{"nodes_per_group": 1, "oversubscription": 2}],
+        "node_pair_bandwidth_Bps": 1e9,
         "source": "data sheet",
     },
 }
@@ -209,6 +210,7 @@ PCIE = {
         "kind": "rail",
         "nodes_per_group": 1,
         "oversubscription": 2,
+        "node_pair_bandwidth_Bps": 1e9,
         "source": "data sheet",
     },
 }
