@@ -60,6 +60,13 @@ SCENARIO_FULL = {
         "bucket_cap_bytes": 1000,
         "first_bucket_bytes": 100,
         "broadcast_buffers": True,
+        "gradient_as_bucket_view": True,
+        "find_unused_parameters": True,
+        "communication_hook": "fp16",
+        "iteration": "first",
+        "fusion_bytes": 1000,
+        "cycle_time_s": 0.001,
+        "merge_cost": {"overhead_s": 1e-5, "rate_Bps": 1e9},
         "reference_global_batch": 8,
     },
     "collective": {

@@ -80,6 +80,11 @@ Json gpus_per_node_json(const Placement& placement) {
                                          : Json(placement.gpus_of_nodes);
 }
 
+Json merge_cost_json(const std::optional<MergeCost>& cost) {
+  if (!cost) return nullptr;
+  return {{"overhead_s", cost->overhead.value()}, {"rate_Bps", cost->rate.value()}};
+}
+
 /// Every key with the value that is used, defaults filled in.
 Json resolved_scenario(const Study& study) {
   const Scenario scenario = read_scenario(study.scenario.document.root());
@@ -100,6 +105,14 @@ Json resolved_scenario(const Study& study) {
         {"accumulation", to_string(training.accumulation)},
         {"bucket_cap_bytes", training.bucket_cap_bytes},
         {"first_bucket_bytes", training.first_bucket_bytes},
+        {"broadcast_buffers", training.broadcast_buffers},
+        {"gradient_as_bucket_view", training.gradient_as_bucket_view},
+        {"find_unused_parameters", training.find_unused_parameters},
+        {"communication_hook", to_string(training.communication_hook)},
+        {"iteration", to_string(training.iteration)},
+        {"fusion_bytes", training.fusion_bytes},
+        {"cycle_time_s", training.cycle_time.value()},
+        {"merge_cost", merge_cost_json(training.merge_cost)},
         {"reference_global_batch", or_auto(training.reference_global_batch)}}},
       {"collective",
        {{"algorithm", or_auto(collective.algorithm.value)},

@@ -246,7 +246,8 @@ StepResult summarize(const Point& point, const Job& job, const Timeline& timelin
   Seconds residual_time;
   for (std::size_t c = 0; c < result.buckets.size(); ++c) {
     const BucketResult& bucket = result.buckets[c];
-    if (bucket.operation == Operation::all_reduce) {
+    const bool of_gradients = !job.program.collectives[c].as_library_chooses;
+    if (of_gradients && bucket.operation == Operation::all_reduce) {
       reduced_bytes +=
           static_cast<double>(bucket.bytes) * static_cast<double>(bucket.runs_per_step);
       result.communication_basis =

@@ -110,7 +110,10 @@ TEST_F(ResultJson, FillsInTheDefaultsOfTheScenario) {
   const JsonView scenario = document.root().at("scenario");
   EXPECT_EQ(scenario.at("training").dump(),
             R"({"micro_batch":"auto","accumulation_steps":1,"sync":"ddp","accumulation":"no_sync",)"
-            R"("bucket_cap_bytes":26214400,"first_bucket_bytes":1048576,)"
+            R"("bucket_cap_bytes":26214400,"first_bucket_bytes":1048576,"broadcast_buffers":true,)"
+            R"("gradient_as_bucket_view":false,"find_unused_parameters":false,)"
+            R"("communication_hook":"none","iteration":"steady","fusion_bytes":134217728,)"
+            R"("cycle_time_s":0.001,"merge_cost":null,)"
             R"("reference_global_batch":"auto"})");
   EXPECT_EQ(
       scenario.at("collective").dump(),
