@@ -74,8 +74,9 @@ TrainingSettings read_training(const std::optional<JsonView>& json) {
   if (!json) return training;
   json->allow_only({"micro_batch", "accumulation_steps", "sync", "accumulation", "bucket_cap_bytes",
                     "first_bucket_bytes", "broadcast_buffers", "gradient_as_bucket_view",
-                    "find_unused_parameters", "communication_hook", "iteration", "fusion_bytes",
-                    "cycle_time_s", "merge_cost", "reference_global_batch"});
+                    "find_unused_parameters", "communication_hook", "iteration",
+                    "synchronized_batch_norm", "fusion_bytes", "cycle_time_s", "merge_cost",
+                    "reference_global_batch"});
   if (const auto value = json->find("micro_batch"))
     training.micro_batch = integer_or_auto(*value, 1, 1 << 24);
   if (const auto value = json->find("accumulation_steps"))
@@ -97,6 +98,8 @@ TrainingSettings read_training(const std::optional<JsonView>& json) {
     training.communication_hook = read_enum(*value, communication_hooks);
   if (const auto value = json->find("iteration"))
     training.iteration = read_enum(*value, iterations);
+  if (const auto value = json->find("synchronized_batch_norm"))
+    training.synchronized_batch_norm = value->boolean();
   if (const auto value = json->find("fusion_bytes"))
     training.fusion_bytes = value->integer(0, largest_bytes);
   if (const auto value = json->find("cycle_time_s"))

@@ -54,9 +54,10 @@ struct TrainingSettings {
   bool find_unused_parameters = false;
   CommunicationHook communication_hook = CommunicationHook::none;
   Iteration iteration = Iteration::steady;
-  std::int64_t fusion_bytes = 0;        ///< HOROVOD_FUSION_THRESHOLD; 0: nothing is fused
-  Seconds cycle_time;                   ///< HOROVOD_CYCLE_TIME
-  std::optional<MergeCost> merge_cost;  ///< always there for SyncMode::merged
+  bool synchronized_batch_norm = false;  ///< statistics over the samples of all ranks
+  std::int64_t fusion_bytes = 0;         ///< HOROVOD_FUSION_THRESHOLD; 0: nothing is fused
+  Seconds cycle_time;                    ///< HOROVOD_CYCLE_TIME
+  std::optional<MergeCost> merge_cost;   ///< always there for SyncMode::merged
   std::optional<std::int64_t> reference_global_batch;  ///< empty: one GPU's micro-batch
 };
 

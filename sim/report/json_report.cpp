@@ -110,6 +110,7 @@ Json resolved_scenario(const Study& study) {
         {"find_unused_parameters", training.find_unused_parameters},
         {"communication_hook", to_string(training.communication_hook)},
         {"iteration", to_string(training.iteration)},
+        {"synchronized_batch_norm", training.synchronized_batch_norm},
         {"fusion_bytes", training.fusion_bytes},
         {"cycle_time_s", training.cycle_time.value()},
         {"merge_cost", merge_cost_json(training.merge_cost)},

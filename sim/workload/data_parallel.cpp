@@ -2,7 +2,9 @@
 
 #include <cstddef>
 #include <limits>
+#include <map>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "workload/buckets.hpp"
@@ -13,6 +15,7 @@ namespace {
 constexpr std::int64_t no_limit = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t half_precision_bytes = 2;  // of an element
 constexpr std::int64_t int32_bytes = 4;
+constexpr std::int64_t float32_bytes = 4;
 
 void append(std::vector<Task>& tasks, Phase phase, const Span& span) {
   if (span.gap > Seconds{0.0})
@@ -158,10 +161,26 @@ std::optional<Collective> usage_bitmap_of(const StepTrace& model, const Training
   return Collective{int32_bytes * parameters, {}, Operation::all_reduce, true};
 }
 
+/// What SyncBatchNorm sends for each layer (torch/nn/modules/_functions.py @016ec49): in forward it
+/// gathers mean, inverse deviation and number of samples, in backward it adds up two sums. All
+/// fp32.
+using SynchronizedNorms = std::map<std::string, std::pair<Collective, Collective>>;  // by span
+SynchronizedNorms synchronized_norms_of(const StepTrace& model, const TrainingSettings& training,
+                                        int world_size) {
+  SynchronizedNorms norms;
+  if (world_size == 1 || !training.synchronized_batch_norm) return norms;
+  for (const BatchNorm& norm : model.batch_norms) {
+    const std::int64_t each = float32_bytes * (2 * norm.channels + 1);
+    norms[norm.span] = {{world_size * each, {}, Operation::all_gather, true},
+                        {float32_bytes * 2 * norm.channels, {}, Operation::all_reduce, true}};
+  }
+  return norms;
+}
+
 /// Adds one micro-step's tasks and collectives to the program.
 class MicroStep {
  public:
-  explicit MicroStep(Program& program) : program_(program) {}
+  MicroStep(Program& program, const SynchronizedNorms& norms) : program_(program), norms_(norms) {}
 
   void launch(const Collective& collective) {
     tasks_.emplace_back(Launch{static_cast<int>(program_.collectives.size())});
@@ -185,7 +204,12 @@ class MicroStep {
     launched_.erase(launched_.begin(),
                     launched_.begin() + static_cast<std::ptrdiff_t>(reductions.size()));
   }
-  void spans(Phase phase, const std::vector<Span>& spans) { append(tasks_, phase, spans); }
+  void spans(Phase phase, const std::vector<Span>& spans) {
+    for (const Span& span : spans) {
+      synchronize_norm(phase, span);
+      append(tasks_, phase, span);
+    }
+  }
 
   /// Each collective is launched when all its gradients are there and all earlier ones are
   /// launched.
@@ -200,6 +224,7 @@ class MicroStep {
     }
     std::size_t next = 0;
     for (const Span& span : measured.backward) {
+      synchronize_norm(Phase::backward, span);
       append(tasks_, Phase::backward, span);
       if (reductions.empty()) continue;
       for (const int parameter : span.gradients)
@@ -221,25 +246,28 @@ class MicroStep {
   /// Launches come at their times, in the middle of a span if need be; after backward the compute
   /// stream waits for the last of them.
   void timed_backward(const MeasuredStep& measured, const std::vector<TimedLaunch>& launches) {
-    std::vector<Task> backward;
-    append(backward, Phase::backward, measured.backward);
     Seconds now;
     auto next = launches.begin();
-    for (const Task& task : backward) {
-      auto work = std::get<Compute>(task);
-      const Seconds end = now + work.duration;
-      for (; next != launches.end() && next->at < end; ++next) {
-        if (next->at > now) {
-          Compute part = work;
-          part.duration = next->at - now;
-          tasks_.emplace_back(part);
-          work.duration = end - next->at;
-          now = next->at;
+    for (const Span& span : measured.backward) {
+      synchronize_norm(Phase::backward, span);
+      std::vector<Task> tasks;
+      append(tasks, Phase::backward, span);
+      for (const Task& task : tasks) {
+        auto work = std::get<Compute>(task);
+        const Seconds end = now + work.duration;
+        for (; next != launches.end() && next->at < end; ++next) {
+          if (next->at > now) {
+            Compute part = work;
+            part.duration = next->at - now;
+            tasks_.emplace_back(part);
+            work.duration = end - next->at;
+            now = next->at;
+          }
+          launch(next->collective);
         }
-        launch(next->collective);
+        tasks_.emplace_back(work);
+        now = end;
       }
-      tasks_.emplace_back(work);
-      now = end;
     }
     for (; next != launches.end(); ++next) {
       if (next->at > now)
@@ -252,7 +280,20 @@ class MicroStep {
   [[nodiscard]] std::vector<Task> take() { return std::move(tasks_); }
 
  private:
+  /// The compute stream of a span with a synchronised BatchNorm waits for its statistics.
+  void synchronize_norm(Phase phase, const Span& span) {
+    if (norms_.empty() || (phase != Phase::forward && phase != Phase::backward)) return;
+    const auto norm = norms_.find(span.name);
+    if (norm == norms_.end()) return;
+    const auto collective = static_cast<int>(program_.collectives.size());
+    program_.collectives.push_back(phase == Phase::forward ? norm->second.first
+                                                           : norm->second.second);
+    tasks_.emplace_back(Launch{collective});
+    tasks_.emplace_back(Wait{collective});
+  }
+
   Program& program_;
+  const SynchronizedNorms& norms_;
   std::vector<Task> tasks_;
   std::vector<int> launched_;
 };
@@ -265,6 +306,7 @@ Program data_parallel_step(const StepTrace& model, const MeasuredStep& measured,
   const std::vector<Reduction> reductions =
       reductions_of(measured, model.parameters, training, gpu, world_size);
   const std::optional<Collective> bitmap = usage_bitmap_of(model, training, world_size);
+  const SynchronizedNorms norms = synchronized_norms_of(model, training, world_size);
   Program program;
   const auto horovod_backward = [&](MicroStep& step) {
     std::vector<TimedLaunch> launches;
@@ -297,7 +339,7 @@ Program data_parallel_step(const StepTrace& model, const MeasuredStep& measured,
     step.wait();
   };
   const auto micro_step = [&](bool broadcast, bool reduce) {
-    MicroStep step(program);
+    MicroStep step(program, norms);
     if (broadcast) {
       for (const Collective& collective : broadcasts) step.launch(collective);
       step.wait();

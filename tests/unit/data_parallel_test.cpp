@@ -348,6 +348,63 @@ TEST(FirstIteration, HasOneBucketBehindBackward) {
             forward + backward + lines("launch 0", "wait 0", "finalize: copy", "optimizer: step"));
 }
 
+class SynchronizedBatchNorm : public testing::Test {
+ protected:
+  [[nodiscard]] Program program(int world_size) const {
+    return data_parallel_step(model, measured_step(), training, Gpu{}, world_size);
+  }
+  StepTrace model = [] {
+    StepTrace with_norm = model_of(parameters());
+    with_norm.batch_norms = {{"head", 64}};
+    return with_norm;
+  }();
+  TrainingSettings training = [] {
+    TrainingSettings synchronized = settings(SyncMode::ddp);
+    synchronized.synchronized_batch_norm = true;
+    return synchronized;
+  }();
+};
+
+TEST_F(SynchronizedBatchNorm, GathersInForwardAndReducesInBackward) {
+  const Program made = program(8);
+  EXPECT_EQ(lines_of(made.segments[0].tasks),
+            lines("forward: embed", "launch 0", "wait 0", "forward: head", "launch 1", "wait 1",
+                  "backward: head", "launch 2", "backward: middle", "launch 3", "backward: embed",
+                  "launch 4", "wait 2", "wait 3", "wait 4", "finalize: copy", "optimizer: step"));
+  EXPECT_EQ(made.collectives[0].operation, Operation::all_gather);
+  EXPECT_EQ(made.collectives[0].bytes, 8 * 4 * (2 * 64 + 1));  // of all ranks, fp32
+  EXPECT_EQ(made.collectives[1].operation, Operation::all_reduce);
+  EXPECT_EQ(made.collectives[1].bytes, 4 * 2 * 64);
+  EXPECT_TRUE(made.collectives[0].as_library_chooses);
+}
+
+TEST_F(SynchronizedBatchNorm, BlocksMicroStepsThatDoNotReduceToo) {
+  training.accumulation_steps = 3;
+  const Program made = program(2);
+  ASSERT_EQ(made.segments.size(), 2u);
+  EXPECT_EQ(made.segments[0].repeat, 2);
+  EXPECT_EQ(lines_of(made.segments[0].tasks),
+            lines("forward: embed", "launch 0", "wait 0", "forward: head", "launch 1", "wait 1") +
+                backward);
+}
+
+TEST_F(SynchronizedBatchNorm, BlocksHorovodsBackwardAsWell) {
+  training.sync = SyncMode::horovod;
+  training.cycle_time = Seconds{12.0};  // backward ends at a tick
+  EXPECT_EQ(lines_of(program(2).segments[0].tasks),
+            lines("forward: embed", "launch 0", "wait 0", "forward: head", "launch 1", "wait 1") +
+                backward +
+                lines("launch 2", "launch 3", "launch 4", "launch 5",  //
+                      "wait 2", "finalize: divide by world size",      //
+                      "wait 3", "finalize: divide by world size",      //
+                      "wait 4", "finalize: divide by world size",      //
+                      "wait 5", "finalize: divide by world size", "optimizer: step"));
+}
+
+TEST_F(SynchronizedBatchNorm, OfOneRankIsAnOrdinaryOne) {
+  EXPECT_TRUE(program(1).collectives.empty());
+}
+
 // Other ways to overlap --------------------------------------------------------------------------
 
 TEST(OverlappedPerTensor, LaunchesEachGradientWhenItIsReady) {

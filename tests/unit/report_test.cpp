@@ -108,13 +108,14 @@ TEST_F(ResultJson, FillsInTheDefaultsOfTheScenario) {
   const JsonDocument document = result();
   EXPECT_EQ(document.root().at("format").string(), "stepcast.result/1");
   const JsonView scenario = document.root().at("scenario");
-  EXPECT_EQ(scenario.at("training").dump(),
-            R"({"micro_batch":"auto","accumulation_steps":1,"sync":"ddp","accumulation":"no_sync",)"
-            R"("bucket_cap_bytes":26214400,"first_bucket_bytes":1048576,"broadcast_buffers":true,)"
-            R"("gradient_as_bucket_view":false,"find_unused_parameters":false,)"
-            R"("communication_hook":"none","iteration":"steady","fusion_bytes":134217728,)"
-            R"("cycle_time_s":0.001,"merge_cost":null,)"
-            R"("reference_global_batch":"auto"})");
+  EXPECT_EQ(
+      scenario.at("training").dump(),
+      R"({"micro_batch":"auto","accumulation_steps":1,"sync":"ddp","accumulation":"no_sync",)"
+      R"("bucket_cap_bytes":26214400,"first_bucket_bytes":1048576,"broadcast_buffers":true,)"
+      R"("gradient_as_bucket_view":false,"find_unused_parameters":false,)"
+      R"("communication_hook":"none","iteration":"steady","synchronized_batch_norm":false,"fusion_bytes":134217728,)"
+      R"("cycle_time_s":0.001,"merge_cost":null,)"
+      R"("reference_global_batch":"auto"})");
   EXPECT_EQ(
       scenario.at("collective").dump(),
       R"({"algorithm":"auto","protocol":"auto","channels":"auto","chunk_bytes":"auto",)"

@@ -214,7 +214,8 @@ std::vector<Mistake> scenario_mistakes() {
        "s.json:/training: unknown key \"micro_bacth\"; did you mean \"micro_batch\"? known: "
        "micro_batch, accumulation_steps, sync, accumulation, bucket_cap_bytes, "
        "first_bucket_bytes, broadcast_buffers, gradient_as_bucket_view, "
-       "find_unused_parameters, communication_hook, iteration, fusion_bytes, cycle_time_s, "
+       "find_unused_parameters, communication_hook, iteration, synchronized_batch_norm, "
+       "fusion_bytes, cycle_time_s, "
        "merge_cost, reference_global_batch"},
       {"AnUnknownWayToSynchronise", with(good, "/training/sync", R"("pertensor")"),
        "s.json:/training/sync: unknown \"pertensor\"; did you mean \"per_tensor\"? known: ddp, "
