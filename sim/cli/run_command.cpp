@@ -36,9 +36,10 @@ Outputs open_outputs(const RunOptions& options, const Study& study) {
 /// In the child: the point's JSON on the first line, then its trace events, one a line.
 std::string simulate_point(const Study& study, std::size_t index, const RunOptions& options) {
   const Point& point = study.points[index];
-  const Job job = job_of(point);
+  Job job = job_of(point);
   const bool analytic = options.engine == EngineKind::analytic;
-  const Timeline timeline = analytic ? simulate_analytically(job) : simulate_with_simgrid(job);
+  Timeline timeline = analytic ? simulate_analytically(job) : simulate_with_simgrid(job);
+  wait_for_data(point, job, timeline);
   std::string answer =
       point_json(point, summarize(point, job, timeline), analytic ? "analytic" : "simgrid");
   if (options.trace)

@@ -65,6 +65,13 @@ MergeCost read_merge_cost(const JsonView& json) {
           BytesPerSecond{json.at("rate_Bps").number(1.0, 1e15)}};
 }
 
+DataLoader read_data_loader(const JsonView& json) {
+  json.allow_only({"time_s_per_sample", "workers"});
+  DataLoader loader{Seconds{json.at("time_s_per_sample").number(0.0, longest_s)}};
+  if (const auto workers = json.find("workers")) loader.workers = workers->integer(1, 1 << 16);
+  return loader;
+}
+
 TrainingSettings read_training(const std::optional<JsonView>& json) {
   TrainingSettings training;
   training.bucket_cap_bytes = ddp_bucket_cap_bytes;
@@ -76,7 +83,7 @@ TrainingSettings read_training(const std::optional<JsonView>& json) {
                     "first_bucket_bytes", "broadcast_buffers", "gradient_as_bucket_view",
                     "find_unused_parameters", "communication_hook", "iteration",
                     "synchronized_batch_norm", "fusion_bytes", "cycle_time_s", "merge_cost",
-                    "reference_global_batch"});
+                    "data_loader", "reference_global_batch"});
   if (const auto value = json->find("micro_batch"))
     training.micro_batch = integer_or_auto(*value, 1, 1 << 24);
   if (const auto value = json->find("accumulation_steps"))
@@ -106,6 +113,8 @@ TrainingSettings read_training(const std::optional<JsonView>& json) {
     training.cycle_time = Seconds{value->number(least_cycle_s, longest_s)};
   if (const auto value = json->find("merge_cost"); value && !value->is_null())
     training.merge_cost = read_merge_cost(*value);
+  if (const auto value = json->find("data_loader"); value && !value->is_null())
+    training.data_loader = read_data_loader(*value);
   if (training.sync == SyncMode::merged && !training.merge_cost)
     json->fail("\"merged\" needs merge_cost: what the merging expects an AllReduce to take");
   if (const auto value = json->find("reference_global_batch"))

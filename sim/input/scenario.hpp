@@ -42,6 +42,12 @@ struct MergeCost {
   BytesPerSecond rate;
 };
 
+/// What each rank's loader needs to have a sample ready; the workers share the samples.
+struct DataLoader {
+  Seconds time_per_sample;  ///< of one worker
+  std::int64_t workers = 1;
+};
+
 struct TrainingSettings {
   std::optional<std::int64_t> micro_batch;  ///< empty: the one that was measured
   std::int64_t accumulation_steps = 1;
@@ -54,10 +60,11 @@ struct TrainingSettings {
   bool find_unused_parameters = false;
   CommunicationHook communication_hook = CommunicationHook::none;
   Iteration iteration = Iteration::steady;
-  bool synchronized_batch_norm = false;  ///< statistics over the samples of all ranks
-  std::int64_t fusion_bytes = 0;         ///< HOROVOD_FUSION_THRESHOLD; 0: nothing is fused
-  Seconds cycle_time;                    ///< HOROVOD_CYCLE_TIME
-  std::optional<MergeCost> merge_cost;   ///< always there for SyncMode::merged
+  bool synchronized_batch_norm = false;   ///< statistics over the samples of all ranks
+  std::int64_t fusion_bytes = 0;          ///< HOROVOD_FUSION_THRESHOLD; 0: nothing is fused
+  Seconds cycle_time;                     ///< HOROVOD_CYCLE_TIME
+  std::optional<MergeCost> merge_cost;    ///< always there for SyncMode::merged
+  std::optional<DataLoader> data_loader;  ///< empty: never late
   std::optional<std::int64_t> reference_global_batch;  ///< empty: one GPU's micro-batch
 };
 

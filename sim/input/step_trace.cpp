@@ -165,10 +165,12 @@ StepTrace read_step_trace(const JsonView& json) {
     }
 
   const JsonView optimizer = json.at("optimizer");
-  optimizer.allow_only({"name", "state_bytes_per_element"});
+  optimizer.allow_only({"name", "state_bytes_per_element", "master_weights"});
   trace.optimizer = optimizer.at("name").string();
   trace.optimizer_state_bytes_per_element =
       optimizer.at("state_bytes_per_element").number(0.0, 64.0);
+  if (const auto master = optimizer.find("master_weights"))
+    trace.master_weights = master->boolean();
 
   for (const JsonView& entry : json.at("measured").elements()) {
     trace.measured.push_back(read_measured_step(entry, index, trace.parameters));

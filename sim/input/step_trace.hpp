@@ -68,6 +68,7 @@ struct StepTrace {
   std::vector<BatchNorm> batch_norms = {};  ///< empty: there are none, or they are not known
   std::string optimizer;
   double optimizer_state_bytes_per_element = 0.0;
+  bool master_weights = false;  ///< it keeps an fp32 copy of each parameter of two bytes an element
   std::vector<MeasuredStep> measured;  ///< by rising micro-batch
 
   [[nodiscard]] std::int64_t elements() const;

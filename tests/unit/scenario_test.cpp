@@ -216,7 +216,7 @@ std::vector<Mistake> scenario_mistakes() {
        "first_bucket_bytes, broadcast_buffers, gradient_as_bucket_view, "
        "find_unused_parameters, communication_hook, iteration, synchronized_batch_norm, "
        "fusion_bytes, cycle_time_s, "
-       "merge_cost, reference_global_batch"},
+       "merge_cost, data_loader, reference_global_batch"},
       {"AnUnknownWayToSynchronise", with(good, "/training/sync", R"("pertensor")"),
        "s.json:/training/sync: unknown \"pertensor\"; did you mean \"per_tensor\"? known: ddp, "
        "flat, per_tensor, overlapped_per_tensor, merged, horovod"},
@@ -228,6 +228,9 @@ std::vector<Mistake> scenario_mistakes() {
       {"AnUnknownHook", with(good, "/training/communication_hook", R"("fp8")"),
        "s.json:/training/communication_hook: unknown \"fp8\"; did you mean \"fp16\"? known: none, "
        "fp16, bf16"},
+      {"ALoaderWithoutWorkers",
+       with(good, "/training/data_loader", R"({"time_s_per_sample": 1, "workers": 0})"),
+       "s.json:/training/data_loader/workers: must be a whole number in [1, 65536], got 0"},
       {"NoCycle", with(good, "/training/cycle_time_s", "0"),
        "s.json:/training/cycle_time_s: must be in [1e-06, 3600], got 0"},
       {"AnUnknownWayToAccumulate", with(good, "/training/accumulation", R"("nosync")"),
