@@ -60,6 +60,15 @@ SCENARIO_FULL = {
         "bucket_cap_bytes": 1000,
         "first_bucket_bytes": 100,
         "broadcast_buffers": True,
+        "gradient_as_bucket_view": True,
+        "find_unused_parameters": True,
+        "communication_hook": "fp16",
+        "iteration": "first",
+        "synchronized_batch_norm": True,
+        "fusion_bytes": 1000,
+        "cycle_time_s": 0.001,
+        "merge_cost": {"overhead_s": 1e-5, "rate_Bps": 1e9},
+        "data_loader": {"time_s_per_sample": 0.001, "workers": 8},
         "reference_global_batch": 8,
     },
     "collective": {
@@ -127,6 +136,8 @@ TRACE_FULL = {
         {"name": "b", "elements": 10, "dtype": "float16"},
     ],
     "buffers": [{"elements": 20, "dtype": "float32"}, {"elements": 1, "dtype": "int64"}],
+    "batch_norms": [{"span": "layer", "channels": 64}],
+    "optimizer": {"name": "Adam", "state_bytes_per_element": 8, "master_weights": True},
     "measured": [
         {
             **TRACE_SMALL["measured"][0],
@@ -387,6 +398,7 @@ RULES = [
     Rule("trace", "/measured", "FILE:/measured/1/micro_batch: micro-batches must rise"),
     Rule("trace", "/measured/0/step_time_s/(min|max)", "FILE:/measured/0/step_time_s/median: "),
     Rule("trace", "/measured/0/backward.*", "FILE:/measured/0/backward: .* in exactly one span"),
+    Rule("trace", "/batch_norms.*|/measured.*", "FILE:/batch_norms/0/span: must be the name of one"),
     Rule("trace", "/measured/0/backward.*", "FILE:/measured/0: its spans take no time at all"),
     Rule("platform", "/node/gpus", "FILE:/node/interconnect: a node with one GPU", True),
     Rule("platform", "/node/nics/near_gpus", "FILE:/node/nics/near_gpus: must hold one list for"),

@@ -50,16 +50,20 @@ MeanTimes isolated_times(const std::function<MeanTimes()>& work) {
 /// In the child: the point's JSON on the first line, then its trace events, one a line.
 std::string simulate_point(const Study& study, std::size_t index, const RunOptions& options) {
   const Point& point = study.points[index];
-  const Job job = job_of(point);
+  Job job = job_of(point);
   const bool analytic = options.engine == EngineKind::analytic;
   const auto simulate = [&](const Job& what) {
     return analytic ? simulate_analytically(what) : simulate_with_simgrid(what);
   };
   std::optional<MeanTimes> late_times;
-  if (const auto late = late_job_of(point, job))  // in a process of its own, for SimGrid's sake
-    late_times =
-        isolated_times([&] { return mean_times(summarize(point, *late, simulate(*late))); });
-  const Timeline timeline = simulate(job);
+  if (auto late = late_job_of(point, job))  // in a process of its own, for SimGrid's sake
+    late_times = isolated_times([&] {
+      Timeline timeline = simulate(*late);
+      wait_for_data(point, *late, timeline);
+      return mean_times(summarize(point, *late, timeline));
+    });
+  Timeline timeline = simulate(job);
+  wait_for_data(point, job, timeline);
   StepResult result = summarize(point, job, timeline);
   if (late_times)
     mix(result, *late_times,

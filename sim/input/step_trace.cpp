@@ -1,5 +1,6 @@
 #include "input/step_trace.hpp"
 
+#include <algorithm>
 #include <unordered_map>
 
 #include <fmt/format.h>
@@ -100,6 +101,20 @@ MeasuredStep read_measured_step(const JsonView& json, const ParameterIndex& inde
   return step;
 }
 
+BatchNorm read_batch_norm(const JsonView& json, const std::vector<MeasuredStep>& measured) {
+  json.allow_only({"span", "channels"});
+  BatchNorm norm{json.at("span").string(), json.at("channels").integer(1, 1 << 24)};
+  const auto named = [&](const Span& span) { return span.name == norm.span; };
+  for (const MeasuredStep& step : measured)
+    for (const auto* spans : {&step.forward, &step.backward})
+      if (const auto found = std::count_if(spans->begin(), spans->end(), named); found != 1)
+        json.at("span").fail(fmt::format(
+            "must be the name of one forward and one backward span of each measured "
+            "micro-batch, found {} of \"{}\" in {} of {}",
+            found, norm.span, spans == &step.forward ? "forward" : "backward", step.micro_batch));
+  return norm;
+}
+
 }  // namespace
 
 std::int64_t Parameter::bytes() const { return elements * dtype_bytes().at(dtype); }
@@ -121,7 +136,7 @@ std::int64_t StepTrace::gradient_bytes() const {
 StepTrace read_step_trace(const JsonView& json) {
   json.expect_format("stepcast.trace/1");
   json.allow_only({"format", "name", "source", "gpu", "precision", "versions", "parameters",
-                   "buffers", "optimizer", "measured"});
+                   "buffers", "batch_norms", "optimizer", "measured"});
   StepTrace trace;
   trace.name = json.at("name").string();
   trace.source = json.at("source").string();
@@ -150,10 +165,12 @@ StepTrace read_step_trace(const JsonView& json) {
     }
 
   const JsonView optimizer = json.at("optimizer");
-  optimizer.allow_only({"name", "state_bytes_per_element"});
+  optimizer.allow_only({"name", "state_bytes_per_element", "master_weights"});
   trace.optimizer = optimizer.at("name").string();
   trace.optimizer_state_bytes_per_element =
       optimizer.at("state_bytes_per_element").number(0.0, 64.0);
+  if (const auto master = optimizer.find("master_weights"))
+    trace.master_weights = master->boolean();
 
   for (const JsonView& entry : json.at("measured").elements()) {
     trace.measured.push_back(read_measured_step(entry, index, trace.parameters));
@@ -163,6 +180,9 @@ StepTrace read_step_trace(const JsonView& json) {
   }
   if (trace.measured.empty())
     json.at("measured").fail("must hold at least one measured micro-batch");
+  if (const auto norms = json.find("batch_norms"))
+    for (const JsonView& entry : norms->elements())
+      trace.batch_norms.push_back(read_batch_norm(entry, trace.measured));
   return trace;
 }
 

@@ -27,6 +27,12 @@ struct Buffers {
   [[nodiscard]] std::int64_t bytes() const;
 };
 
+/// A BatchNorm layer: the spans of that name in forward and backward, and how many channels it has.
+struct BatchNorm {
+  std::string span;
+  std::int64_t channels = 0;
+};
+
 /// A piece of work on the compute stream: it starts `gap` after the one before it has ended.
 struct Span {
   std::string name;
@@ -57,10 +63,12 @@ struct StepTrace {
   std::string source;
   std::string gpu;
   std::string precision;
-  std::vector<Parameter> parameters;  ///< in registration order
-  std::vector<Buffers> buffers;       ///< one for each broadcast
+  std::vector<Parameter> parameters;        ///< in registration order
+  std::vector<Buffers> buffers;             ///< one for each broadcast
+  std::vector<BatchNorm> batch_norms = {};  ///< empty: there are none, or they are not known
   std::string optimizer;
   double optimizer_state_bytes_per_element = 0.0;
+  bool master_weights = false;  ///< it keeps an fp32 copy of each parameter of two bytes an element
   std::vector<MeasuredStep> measured;  ///< by rising micro-batch
 
   [[nodiscard]] std::int64_t elements() const;

@@ -166,6 +166,10 @@ void check_cross_references(const Point& point, const Documents& documents) {
     root.at("training")
         .at("micro_batch")
         .fail(fmt::format("must be a micro-batch that {} was measured at{}", model, known));
+  if (point.scenario.training.synchronized_batch_norm && point.model->batch_norms.empty())
+    root.at("training")
+        .at("synchronized_batch_norm")
+        .fail(fmt::format("needs batch_norms in {}: the spans that have a BatchNorm", model));
   if (!wanted && measured.size() > 1)
     root.fail(fmt::format("training.micro_batch must be given: {} was measured at several{}", model,
                           known));

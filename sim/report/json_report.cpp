@@ -63,16 +63,32 @@ Json link_json(const LinkResult& link) {
           {"busiest_utilisation", link.busiest_utilisation}};
 }
 
-Json memory_json(const MemoryResult& memory) {
-  return {{"parameters_bytes", memory.parameters_bytes},
-          {"gradients_bytes", memory.gradients_bytes},
-          {"optimizer_bytes", memory.optimizer_bytes},
-          {"bucket_bytes", memory.bucket_bytes},
-          {"nccl_bytes", memory.nccl_bytes},
-          {"activation_bytes", or_null(memory.activation_bytes)},
-          {"known_bytes", memory.known_bytes()},
-          {"gpu_bytes", or_null(memory.gpu_bytes)},
-          {"fits", or_null(memory.fits())}};
+Json memory_json(const MemoryResult& memory, const std::optional<MicroSteps>& fitting) {
+  Json json = {{"parameters_bytes", memory.parameters_bytes},
+               {"master_bytes", memory.master_bytes},
+               {"gradients_bytes", memory.gradients_bytes},
+               {"optimizer_bytes", memory.optimizer_bytes},
+               {"bucket_bytes", memory.bucket_bytes},
+               {"hook_bytes", memory.hook_bytes},
+               {"nccl_bytes", memory.nccl_bytes},
+               {"framework_bytes", memory.framework_bytes},
+               {"activation_bytes", or_null(memory.activation_bytes)},
+               {"known_bytes", memory.known_bytes()},
+               {"gpu_bytes", or_null(memory.gpu_bytes)},
+               {"fits", or_null(memory.fits())}};
+  json["fitting_micro_batch"] = fitting ? Json(fitting->micro_batch) : Json(nullptr);
+  json["fitting_accumulation_steps"] = fitting ? Json(fitting->accumulation_steps) : Json(nullptr);
+  return json;
+}
+
+Json learning_rate_json(const StepResult& result) {
+  const LearningRateAdvice& advice = result.learning_rate;
+  return {{"reference_global_batch", result.reference_global_batch},
+          {"linear_factor", result.linear_lr_factor},
+          {"sqrt_factor", result.sqrt_lr_factor},
+          {"rule", advice.rule.empty() ? Json(nullptr) : Json(advice.rule)},
+          {"warm_up_epochs", advice.warm_up_epochs},
+          {"batch_norm_samples", or_null(advice.batch_norm_samples)}};
 }
 
 Json gpus_per_node_json(const Placement& placement) {
@@ -106,6 +122,16 @@ Json imperfections_json(const Imperfections& imperfections) {
           {"straggler", straggler}};
 }
 
+Json merge_cost_json(const std::optional<MergeCost>& cost) {
+  if (!cost) return nullptr;
+  return {{"overhead_s", cost->overhead.value()}, {"rate_Bps", cost->rate.value()}};
+}
+
+Json data_loader_json(const std::optional<DataLoader>& loader) {
+  if (!loader) return nullptr;
+  return {{"time_s_per_sample", loader->time_per_sample.value()}, {"workers", loader->workers}};
+}
+
 /// Every key with the value that is used, defaults filled in.
 Json resolved_scenario(const Study& study) {
   const Scenario scenario = read_scenario(study.scenario.document.root());
@@ -126,6 +152,16 @@ Json resolved_scenario(const Study& study) {
         {"accumulation", to_string(training.accumulation)},
         {"bucket_cap_bytes", training.bucket_cap_bytes},
         {"first_bucket_bytes", training.first_bucket_bytes},
+        {"broadcast_buffers", training.broadcast_buffers},
+        {"gradient_as_bucket_view", training.gradient_as_bucket_view},
+        {"find_unused_parameters", training.find_unused_parameters},
+        {"communication_hook", to_string(training.communication_hook)},
+        {"iteration", to_string(training.iteration)},
+        {"synchronized_batch_norm", training.synchronized_batch_norm},
+        {"fusion_bytes", training.fusion_bytes},
+        {"cycle_time_s", training.cycle_time.value()},
+        {"merge_cost", merge_cost_json(training.merge_cost)},
+        {"data_loader", data_loader_json(training.data_loader)},
         {"reference_global_batch", or_auto(training.reference_global_batch)}}},
       {"collective",
        {{"algorithm", or_auto(collective.algorithm.value)},
@@ -206,11 +242,8 @@ std::string point_json(const Point& point, const StepResult& result, std::string
                {"scaling_efficiency", result.scaling_efficiency},
                {"sent_bytes_per_rank", result.sent_per_rank.value()},
                {"all_reduce_bytes_per_sample", result.all_reduce_bytes_per_sample},
-               {"memory", memory_json(result.memory)},
-               {"learning_rate",
-                {{"reference_global_batch", result.reference_global_batch},
-                 {"linear_factor", result.linear_lr_factor},
-                 {"sqrt_factor", result.sqrt_lr_factor}}},
+               {"memory", memory_json(result.memory, result.fitting)},
+               {"learning_rate", learning_rate_json(result)},
                {"basis",
                 {{"compute", to_string(result.compute_basis)},
                  {"communication", communication_basis},

@@ -319,7 +319,8 @@ def test_a_failed_run_leaves_the_old_file(tmp_path):
      '--set collective.algorithm: unknown "rnig"; did you mean "ring"? known: binary_tree, direct, direct_one_shot, '
      "double_binary_tree, hierarchical, nvls, nvls_tree, recursive_doubling, recursive_halving_doubling, ring"),
     (("run", QUICKSTART, "--set", "training.sync=dpp"),
-     '--set training.sync: unknown "dpp"; did you mean "ddp"? known: ddp, flat, per_tensor'),
+     '--set training.sync: unknown "dpp"; did you mean "ddp"? known: ddp, flat, per_tensor, '
+     "overlapped_per_tensor, merged, horovod"),
     (("run", QUICKSTART, "--set", "gpus"), "--set gpus: must be key=value, such as training.accumulation_steps=8"),
     (("run",), "stepcast run: name a scenario file, such as scenarios/quickstart.json"),
     (("run", QUICKSTART, "--engine", "simgird"),

@@ -428,6 +428,12 @@ TEST_F(StudyFiles, RefuseAMicroBatchThatWasNotMeasured) {
                 at("model.json", " was measured at; known: 8"));
 }
 
+TEST_F(StudyFiles, RefuseToSynchroniseABatchNormThatTheTraceDoesNotKnow) {
+  EXPECT_EQ(error_of({"training.synchronized_batch_norm=true"}),
+            "--set training.synchronized_batch_norm: needs batch_norms in " +
+                at("model.json", ": the spans that have a BatchNorm"));
+}
+
 TEST_F(StudyFiles, RefuseToChooseBetweenMeasuredMicroBatches) {
   const std::string step =
       JsonDocument::parse(tiny_trace(), "model.json").root().at("measured").elements().at(0).dump();
