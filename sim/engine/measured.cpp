@@ -56,12 +56,16 @@ class Mechanism {
  public:
   Mechanism(Operation operation, Bytes bytes, const CollectiveSettings& settings,
             const Cluster& cluster)
+      : Mechanism(operation, bytes, settings, cluster, find_rings(cluster)) {}
+
+  Mechanism(Operation operation, Bytes bytes, const CollectiveSettings& settings,
+            const Cluster& cluster, const std::vector<Ring>& rings)
       : cluster_(cluster),
         job_{cluster,
              single_collective(operation, static_cast<std::int64_t>(bytes.value())),
              {},
              {0}} {
-    job_.lowered.push_back(lower(operation, bytes, settings, cluster, find_rings(cluster)));
+    job_.lowered.push_back(lower(operation, bytes, settings, cluster, rings));
     alpha_ = collective().alpha;
     latency_ = collective().latency;
   }
@@ -294,6 +298,11 @@ Cluster cluster_of(const CurveKey& key, const Calibration& calibration) {
 Seconds mechanism_time(Operation operation, Bytes bytes, const CollectiveSettings& settings,
                        const Cluster& cluster) {
   return Seconds{Mechanism(operation, bytes, settings, cluster).time()};
+}
+
+Seconds mechanism_time(Operation operation, Bytes bytes, const CollectiveSettings& settings,
+                       const Cluster& cluster, const std::vector<Ring>& rings) {
+  return Seconds{Mechanism(operation, bytes, settings, cluster, rings).time()};
 }
 
 std::optional<Level> measured_level(Operation operation, Bytes bytes,
