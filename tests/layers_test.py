@@ -8,7 +8,7 @@ LAYERS = ["base", "input", "workload", "fit", "collective", "engine", "result", 
 ONLY_IN = {  # header -> the files that may include it
     r"simgrid/|xbt/": {"engine/simgrid_network.cpp"},
     r"nlohmann/json\.hpp": {"base/json_view.cpp", "report/json_report.cpp"},
-    r"Eigen/": {"fit/regimes.cpp"},
+    r"Eigen/": {"fit/figures.cpp", "fit/regimes.cpp"},
     r"boost/": {"cli/options.cpp"},
 }
 INCLUDE = re.compile(r'^\s*#include\s+[<"]([^>"]+)[>"]', re.MULTILINE)

@@ -267,7 +267,7 @@ CALIBRATION_FULL = {
     "protocols": [
         protocol("Simple", stderr=1e-7, source="fit"),
         protocol("LL"),
-        protocol("LL128"),
+        {key: value for key, value in protocol("LL128").items() if key != "range"},
     ],
     "samples": [
         {

@@ -178,6 +178,14 @@ bool Cluster::is_inter_node(int link) const {
          link % links_per_node() >= static_cast<int>(platform_->node_graph.link_names.size());
 }
 
+Cluster Cluster::with_network_rate(double factor) const {
+  Cluster other = *this;
+  other.inter_node_ = factor * inter_node_;
+  for (std::size_t link = 0; link < bandwidths_.size(); ++link)
+    if (is_inter_node(static_cast<int>(link))) other.bandwidths_[link] = factor * bandwidths_[link];
+  return other;
+}
+
 Route Cluster::inside_node(int node, const Lane& lane) const {
   Route route;
   for (const int link : lane) route.links.push_back(node * links_per_node() + link);

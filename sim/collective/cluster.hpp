@@ -58,6 +58,8 @@ class Cluster {
   [[nodiscard]] const std::vector<BytesPerSecond>& bandwidths() const { return bandwidths_; }
   [[nodiscard]] BytesPerSecond intra_node_bandwidth() const { return intra_node_; }
   [[nodiscard]] BytesPerSecond inter_node_bandwidth() const { return inter_node_; }
+  /// The same, but NICs and fabric have so many times their rate.
+  [[nodiscard]] Cluster with_network_rate(double factor) const;
   [[nodiscard]] std::string link_name(int link) const;
   /// A NIC port, not a link of the node graph.
   [[nodiscard]] bool is_inter_node(int link) const;

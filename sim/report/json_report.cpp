@@ -349,6 +349,52 @@ Json curve_json(const CurveKey& key, const CurveFit& fit) {
 
 }  // namespace
 
+namespace {
+
+Json found_json(double value, const FoundFigure& found, double standard_error) {
+  Json json = {{"value", rounded(value)}};
+  if (found.held)
+    json["source"] = "not determined; as NCCL's constants or the platform have it";
+  else
+    json["stderr"] = rounded(standard_error);
+  return json;
+}
+
+Json overheads_json(const OverheadFit& fit) {
+  const ProtocolFigures& of = fit.figures;
+  const Json as_before = {{"source", "not fitted"}};
+  const auto kept = [&](Seconds value) {
+    Json json = {{"value", rounded(value.value())}};
+    json.update(as_before);
+    return json;
+  };
+  const auto hop = [](Seconds value, const FoundFigure& found) {
+    return found_json(value.value(), found, found.fitted.standard_error);
+  };
+  const bool on_the_way = of.name == "LL";
+  Json json = {{"name", of.name}};
+  json["efficiency"] =
+      of.name == "Simple"
+          ? Json{{"value", 1.0}, {"source", "by definition: the rate of a link is that of Simple"}}
+          : found_json(of.efficiency, fit.work_per_byte,
+                       fit.work_per_byte.fitted.standard_error * of.efficiency * of.efficiency);
+  json["launch_s"] = found_json(of.launch.value(), fit.launch, fit.launch.fitted.standard_error);
+  json["alpha_intra_node_s"] =
+      on_the_way ? kept(of.alpha_intra_node) : hop(of.alpha_intra_node, fit.hop_inside_node);
+  json["alpha_inter_node_s"] =
+      on_the_way ? kept(of.alpha_inter_node) : hop(of.alpha_inter_node, fit.hop_between_nodes);
+  json["latency_intra_node_s"] =
+      on_the_way ? hop(of.latency_intra_node, fit.hop_inside_node) : kept(of.latency_intra_node);
+  json["latency_inter_node_s"] =
+      on_the_way ? hop(of.latency_inter_node, fit.hop_between_nodes) : kept(of.latency_inter_node);
+  json["residuals"] = {{"samples", fit.samples},
+                       {"median_abs", rounded(fit.median_abs)},
+                       {"max_abs", rounded(fit.max_abs)}};
+  return json;
+}
+
+}  // namespace
+
 std::string calibration_json(const CalibrationText& calibration) {
   Json json = {{"format", "stepcast.calibration/1"},
                {"name", calibration.name},
@@ -366,6 +412,8 @@ std::string calibration_json(const CalibrationText& calibration) {
   };
   add_link("intra_node_Bps", calibration.intra_node);
   add_link("inter_node_Bps", calibration.inter_node);
+  for (const OverheadFit& fit : calibration.overheads)
+    if (fit.is_determined()) json["protocols"].push_back(overheads_json(fit));
   json["curves"] = Json::array();
   for (const auto& [key, fit] : calibration.curves)
     if (!fit.regimes.empty()) json["curves"].push_back(curve_json(key, fit));

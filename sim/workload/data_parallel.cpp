@@ -259,8 +259,10 @@ class MicroStep {
           if (next->at > now) {
             Compute part = work;
             part.duration = next->at - now;
+            part.host_waits = false;
             tasks_.emplace_back(part);
             work.duration = end - next->at;
+            work.host = {};  // it was issued as a whole
             now = next->at;
           }
           launch(next->collective);
