@@ -57,6 +57,15 @@ void warn_of_foreign_inputs(const Study& study) {
       warnings.insert(fmt::format(
           "the trace of {} was recorded on {}, not on {}: computation is replayed as it was",
           point.model->name, point.model->gpu, platform.gpu.name));
+    const std::vector<MeasuredStep>& measured = point.model->measured;
+    const auto& micro_batch = point.scenario.training.micro_batch;
+    if (micro_batch &&
+        (*micro_batch < measured.front().micro_batch || *micro_batch > measured.back().micro_batch))
+      warnings.insert(fmt::format(
+          "the trace of {} was measured at micro-batches from {} to {}: outside them computation "
+          "is "
+          "extrapolated",
+          point.model->name, measured.front().micro_batch, measured.back().micro_batch));
     if (point.calibration != nullptr)
       if (const std::string warning = foreign_platform(*point.calibration, platform);
           !warning.empty())

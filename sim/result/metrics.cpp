@@ -148,7 +148,7 @@ std::vector<LinkResult> link_results(const Job& job, Seconds step_time) {
   return results;
 }
 
-MemoryResult memory_of(const Point& point, const Job& job) {
+MemoryResult memory_of(const Point& point, const Job& job, const MeasuredStep& step) {
   MemoryResult memory;
   const StepTrace& model = *point.model;
   memory.gradients_bytes = model.gradient_bytes();
@@ -163,15 +163,15 @@ MemoryResult memory_of(const Point& point, const Job& job) {
     memory.bucket_bytes = model.gradient_bytes();
   for (const LoweredCollective& lowered : job.lowered)
     memory.nccl_bytes = std::max(memory.nccl_bytes, lowered.channels * nccl_connection_bytes);
-  memory.activation_bytes = measured_step(point).activation_bytes;
+  memory.activation_bytes = step.activation_bytes;
   memory.gpu_bytes = point.platform->gpu.memory_bytes;
   return memory;
 }
 
 /// Step time of one GPU that does the same micro-steps and has nobody to talk to.
-Seconds time_alone(const Point& point) {
-  const Program alone = data_parallel_step(*point.model, measured_step(point),
-                                           point.scenario.training, point.platform->gpu, 1);
+Seconds time_alone(const Point& point, const MeasuredStep& step) {
+  const Program alone =
+      data_parallel_step(*point.model, step, point.scenario.training, point.platform->gpu, 1);
   Seconds sum;
   for (const Segment& segment : alone.segments)
     for (const Task& task : segment.tasks)
@@ -204,17 +204,16 @@ std::optional<bool> MemoryResult::fits() const {
   return activation_bytes ? std::optional(true) : std::nullopt;
 }
 
-const MeasuredStep& measured_step(const Point& point) {
-  const std::vector<MeasuredStep>& measured = point.model->measured;
-  const auto& wanted = point.scenario.training.micro_batch;
-  if (!wanted) return measured.front();
-  return *std::find_if(measured.begin(), measured.end(),
-                       [&](const MeasuredStep& step) { return step.micro_batch == *wanted; });
+StepEstimate step_of(const Point& point) {
+  return step_at(
+      *point.model,
+      point.scenario.training.micro_batch.value_or(point.model->measured.front().micro_batch),
+      point.platform->gpu.kernel_floor);
 }
 
 Job job_of(const Point& point) {
   const int ranks = point.scenario.gpus;
-  return make_job(data_parallel_step(*point.model, measured_step(point), point.scenario.training,
+  return make_job(data_parallel_step(*point.model, step_of(point).step, point.scenario.training,
                                      point.platform->gpu, ranks),
                   point.scenario.collective,
                   Cluster(*point.platform, point.calibration.get(), ranks,
@@ -222,7 +221,8 @@ Job job_of(const Point& point) {
 }
 
 StepResult summarize(const Point& point, const Job& job, const Timeline& timeline) {
-  const MeasuredStep& measured = measured_step(point);
+  const StepEstimate estimate = step_of(point);
+  const MeasuredStep& measured = estimate.step;
   const TrainingSettings& training = point.scenario.training;
   StepResult result;
   result.world_size = timeline.ranks;
@@ -238,7 +238,7 @@ StepResult summarize(const Point& point, const Job& job, const Timeline& timelin
   result.comm_fraction = result.split.exposed_comm / result.step_time;
   result.throughput_samples_per_s =
       static_cast<double>(result.global_batch) / result.step_time.value();
-  result.scaling_efficiency = time_alone(point) / result.step_time;
+  result.scaling_efficiency = time_alone(point, measured) / result.step_time;
 
   result.buckets = bucket_results(job, timeline);
   double reduced_bytes = 0.0;
@@ -262,19 +262,23 @@ StepResult summarize(const Point& point, const Job& job, const Timeline& timelin
   result.sent_per_rank = *std::max_element(sent.begin(), sent.end());
   result.links = link_results(job, result.step_time);
 
-  // What was seen to vary: the measured steps around their median, the fit's worst residuals, each
-  // for the share of communication that it is behind.
+  // What was seen to vary: the measured steps around their median, how far a measured micro-batch
+  // is from what the others make of it, the fit's worst residuals, each for the share of
+  // communication that it is behind.
   const Seconds on_gpu = result.split.compute + result.split.host + result.split.optimizer;
   const double residual = busy > Seconds{} ? residual_time / busy : 0.0;
   const Seconds comm_error = residual * result.split.exposed_comm;
   const auto spread = [&](Seconds extreme) {
     return measured.median > Seconds{0.0} ? (extreme - measured.median) / measured.median : 0.0;
   };
-  result.step_time_low = result.step_time + on_gpu * spread(measured.fastest) - comm_error;
-  result.step_time_high = result.step_time + on_gpu * spread(measured.slowest) + comm_error;
+  const Seconds error = comm_error + on_gpu * estimate.relative_error;
+  result.step_time_low =
+      std::max(Seconds{}, result.step_time + on_gpu * spread(measured.fastest) - error);
+  result.step_time_high = result.step_time + on_gpu * spread(measured.slowest) + error;
 
-  if (point.model->gpu != point.platform->gpu.name) result.compute_basis = Basis::extrapolated;
-  result.memory = memory_of(point, job);
+  const bool foreign = point.model->gpu != point.platform->gpu.name;
+  result.compute_basis = foreign ? Basis::extrapolated : estimate.basis;
+  result.memory = memory_of(point, job, measured);
   result.reference_global_batch = training.reference_global_batch.value_or(measured.micro_batch);
   const double growth =
       static_cast<double>(result.global_batch) / static_cast<double>(result.reference_global_batch);

@@ -9,6 +9,7 @@
 #include "engine/job.hpp"
 #include "engine/timeline.hpp"
 #include "input/study.hpp"
+#include "workload/micro_batch.hpp"
 
 namespace stepcast {
 
@@ -84,12 +85,13 @@ struct StepResult {
   std::int64_t reference_global_batch = 0;
   double linear_lr_factor = 1.0;
   double sqrt_lr_factor = 1.0;
-  Basis compute_basis = Basis::measured;     ///< extrapolated when the trace is of another GPU
+  /// That of the micro-batch; extrapolated when the trace is of another GPU.
+  Basis compute_basis = Basis::measured;
   std::optional<Basis> communication_basis;  ///< the weakest of all AllReduces; empty without any
 };
 
-/// The measured step that a point replays.
-[[nodiscard]] const MeasuredStep& measured_step(const Point& point);
+/// The step that a point replays.
+[[nodiscard]] StepEstimate step_of(const Point& point);
 /// The program of a point with its lowered collectives.
 [[nodiscard]] Job job_of(const Point& point);
 [[nodiscard]] StepResult summarize(const Point& point, const Job& job, const Timeline& timeline);

@@ -138,7 +138,7 @@ std::vector<Mistake> trace_mistakes() {
        "m.json:/format: must be \"stepcast.trace/1\", got \"stepcast.platform/1\""},
       {"AnUnknownKey", with(good, "/optimiser", "1"),
        "m.json: unknown key \"optimiser\"; did you mean \"optimizer\"? known: format, name, "
-       "source, gpu, precision, versions, parameters, buffers, optimizer, measured"},
+       "source, gpu, precision, versions, parameters, buffers, optimizer, modelled, measured"},
       {"AMissingSource", without(good, "/source"), "m.json: the key \"source\" is missing"},
       {"NoParameters", with(good, "/parameters", "[]"),
        "m.json:/parameters: must name at least one parameter"},
