@@ -332,7 +332,7 @@ def test_a_failed_run_leaves_the_old_file(tmp_path):
      "--gpus: must be a whole number in [2, 1048576], got 1"),
     (("collective", "--platform", IDEAL, "--gpus", "8", "--bytes", "8GiB", "--chunk-bytes", "1"),
      "--chunk-bytes: 1 cuts 8 GiB into 1.2e+11 transfers; at most 1e+08 are simulated"),
-    (("list", "algoritms"), 'stepcast list: unknown "algoritms"; did you mean "algorithms"? known: algorithms, topologies, calibrations'),
+    (("list", "algoritms"), 'stepcast list: unknown "algoritms"; did you mean "algorithms"? known: algorithms, topologies, calibrations, models'),
 ])
 def test_mistakes_on_the_command_line(arguments, line):
     assert refused(*arguments) == line
