@@ -5,6 +5,7 @@ import json
 import math
 import os
 import re
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -173,6 +174,82 @@ def test_result_says_what_its_computation_rests_on(
     assert (done.returncode, done.stderr) == (0, warning)
     point = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))["points"][0]
     assert point["basis"]["compute"] == basis
+
+
+def steps_s(folder, timings, wanted):
+    """Forecast step times [s] of micro-batches from a trace that holds the measured ones."""
+    trace = {
+        "format": "stepcast.trace/1",
+        "name": "Pollux",
+        "source": "sched/traces",
+        "gpu": "T4",
+        "precision": "fp32",
+        "parameters": [{"name": "w", "elements": 1, "dtype": "float32"}],
+        "optimizer": {"name": "none", "state_bytes_per_element": 0},
+        "measured": [
+            {
+                "micro_batch": batch,
+                "steps": 1,
+                "step_time_s": {"median": time, "min": time, "max": time},
+                "forward": [],
+                "backward": [{"name": "all", "duration_s": time, "gradients": ["w"]}],
+                "optimizer": [],
+            }
+            for batch, time in sorted(timings.items())
+        ],
+    }
+    scenario = {
+        "format": "stepcast.scenario/1",
+        "question": "How far off?",
+        "model": "trace.json",
+        "platform": str(ROOT / "platforms/g4dn_12xlarge.json"),
+        "cluster": {"gpus": 1},
+        "vary": {"training.micro_batch": wanted},
+    }
+    (folder / "trace.json").write_text(json.dumps(trace), encoding="utf-8")
+    (folder / "scenario.json").write_text(json.dumps(scenario), encoding="utf-8")
+    done = run("run", str(folder / "scenario.json"), "-o", str(folder / "result.json"))
+    assert done.returncode == 0, done.stderr
+    points = json.loads((folder / "result.json").read_text(encoding="utf-8"))["points"]
+    return {point["micro_batch"]: point["step_time_s"] for point in points}
+
+
+def test_errors_of_a_micro_batch_are_those_of_the_model_page(tmp_path):
+    if not (SHARED / "models.json").exists():
+        pytest.skip(f"no published figures at {SHARED}")
+    between, beyond, twice, far = [], [], [], []
+    for name in ("imagenet", "cifar10", "bert", "deepspeech2"):
+        rows = make_models.rows_of(SHARED, "pollux_placements.csv")
+        times = {
+            int(float(row["local_bsz"])): float(row["compute_s"])
+            for row in rows
+            if (row["model"], row["num_gpus"]) == (name, "1")
+        }
+        batches = sorted(times)
+
+        def errors(known, wanted, times=times):
+            made = steps_s(tmp_path, {batch: times[batch] for batch in known}, wanted)
+            return [abs(made[batch] / times[batch] - 1) for batch in wanted]
+
+        for i, batch in enumerate(batches):
+            if 0 < i < len(batches) - 1:
+                between += errors(batches[:i] + batches[i + 1 :], [batch])
+            if i > 1:
+                beyond += errors(batches[:i], [batch])
+            if i < len(batches) - 2:
+                beyond += errors(batches[i + 1 :], [batch])
+            ratios = {other: max(other / batch, batch / other) for other in batches}
+            for found, low, high in ((twice, 1, 2.05), (far, 2.05, 8)):
+                wanted = [other for other in batches if low < ratios[other] <= high]
+                found += errors([batch], wanted) if wanted else []
+    rounded = [
+        [round(100 * statistics.median(found), 1), round(100 * max(found))]
+        for found in (between, beyond, twice, far)
+    ]
+    page = (ROOT / "docs/model.md").read_text(encoding="utf-8")
+    table = re.findall(r"^\| (?:its|all|one) .*?\| ([\d.]+) % \| ([\d.]+) % \|", page, re.MULTILINE)
+    for found, (median, worst) in zip(rounded, table, strict=True):
+        assert found == pytest.approx([float(median), float(worst)], abs=0.6)
 
 
 def test_left_out_micro_batches_of_pollux_are_found_again(tmp_path):

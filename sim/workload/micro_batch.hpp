@@ -12,7 +12,7 @@ namespace stepcast {
 struct StepEstimate {
   MeasuredStep step;
   Basis basis = Basis::measured;
-  double relative_error = 0.0;  ///< of forward and backward; 0: measured, or not known
+  double relative_error = 0.0;  ///< of the whole step; 0 where it was measured
 };
 
 /// The measured step of that micro-batch, or one made from those around it, span by span.

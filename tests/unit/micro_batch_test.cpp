@@ -141,8 +141,17 @@ TEST(MicroBatch, InterpolatesActivations) {
   EXPECT_EQ(step_at(two, 1, no_floor).step.activation_bytes, 300);
 }
 
+TEST(MicroBatch, TakesTheErrorOfOthersWhereNothingCanBeLeftOut) {
+  const StepTrace two = trace({step(8, 12, 24), step(16, 20, 40)});
+  EXPECT_EQ(step_at(two, 12, no_floor).relative_error, 0.01);
+  EXPECT_EQ(step_at(two, 4, no_floor).relative_error, 0.02);
+  EXPECT_EQ(step_at(two, 17, no_floor).relative_error, 0.02);
+  const StepTrace one = trace({step(8, 12, 24)});
+  EXPECT_DOUBLE_EQ(step_at(one, 16, no_floor).relative_error, 0.1);
+  EXPECT_DOUBLE_EQ(step_at(one, 1, no_floor).relative_error, 0.3);  // three halvings
+}
+
 TEST(MicroBatch, KnowsItsErrorFromWhatIsLeftOut) {
-  EXPECT_EQ(step_at(trace({step(8, 12, 24), step(16, 20, 40)}), 12, no_floor).relative_error, 0.0);
   // Without 16 the line from 8 to 32 says 20 and 40 there; 25 and 50 were measured beside the 3.5
   // of optimizer and gap.
   const StepTrace three = trace({step(8, 12, 24), step(16, 25, 50), step(32, 36, 72)});
