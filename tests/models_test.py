@@ -151,8 +151,8 @@ def test_list_prints_each_model():
             "g4dn_12xlarge",
             400,
             "extrapolated",
-            "stepcast: warning: the trace of ResNet-50 was measured at micro-batches from 20 to 200: "
-            "outside them computation is extrapolated\n",
+            "stepcast: warning: the trace of ResNet-50 was measured at a micro-batch of 20, 57, 115, "
+            "200: outside computation is extrapolated\n",
         ),
         ("gpt2_small_a100_bf16", "dgx_a100", 64, "mechanism", ""),
     ],

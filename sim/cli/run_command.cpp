@@ -1,7 +1,10 @@
 // stepcast run: each point of a scenario simulated in a process of its own, then one result.
+#include <cstdint>
 #include <set>
+#include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.hpp"
 #include "cli/commands.hpp"
@@ -57,15 +60,14 @@ void warn_of_foreign_inputs(const Study& study) {
       warnings.insert(fmt::format(
           "the trace of {} was recorded on {}, not on {}: computation is replayed as it was",
           point.model->name, point.model->gpu, platform.gpu.name));
-    const std::vector<MeasuredStep>& measured = point.model->measured;
-    const auto& micro_batch = point.scenario.training.micro_batch;
-    if (micro_batch &&
-        (*micro_batch < measured.front().micro_batch || *micro_batch > measured.back().micro_batch))
-      warnings.insert(fmt::format(
-          "the trace of {} was measured at micro-batches from {} to {}: outside them computation "
-          "is "
-          "extrapolated",
-          point.model->name, measured.front().micro_batch, measured.back().micro_batch));
+    std::vector<std::int64_t> measured;
+    for (const MeasuredStep& step : point.model->measured) measured.push_back(step.micro_batch);
+    const std::int64_t wanted = point.scenario.training.micro_batch.value_or(measured.front());
+    if (wanted < measured.front() || wanted > measured.back())
+      warnings.insert(
+          fmt::format("the trace of {} was measured at a micro-batch of {}: outside computation is "
+                      "extrapolated",
+                      point.model->name, fmt::join(measured, ", ")));
     if (point.calibration != nullptr)
       if (const std::string warning = foreign_platform(*point.calibration, platform);
           !warning.empty())
