@@ -138,6 +138,7 @@ TRACE_FULL = {
     "buffers": [{"elements": 20, "dtype": "float32"}, {"elements": 1, "dtype": "int64"}],
     "batch_norms": [{"span": "layer", "channels": 64}],
     "optimizer": {"name": "Adam", "state_bytes_per_element": 8, "master_weights": True},
+    "modelled": True,
     "measured": [
         {
             **TRACE_SMALL["measured"][0],
@@ -385,7 +386,7 @@ class Rule:
 
 
 RULES = [
-    Rule("scenario", "/training/micro_batch", "FILE:/training/micro_batch: .* was measured at"),
+    Rule("scenario", "/training/micro_batch", r"FILE:/training/micro_batch: .* was measured at \(4\), got"),
     Rule("scenario", "/cluster/gpus", r"FILE:/cluster/gpus: .* \[1, 4\] \(2 nodes of 2 GPUs in "),
     Rule("scenario", "/collective/algorithm", "FILE:/collective/algorithm: nvls.* needs switches"),
     Rule("scenario", "/collective/chunking", "FILE:/collective/chunking: NCCL's chunks need"),

@@ -1,9 +1,12 @@
 // stepcast run: each point of a scenario simulated in a process of its own, then one result.
+#include <cstdint>
 #include <cstring>
 #include <functional>
 #include <set>
+#include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.hpp"
 #include "cli/commands.hpp"
@@ -85,6 +88,14 @@ void warn_of_foreign_inputs(const Study& study) {
       warnings.insert(fmt::format(
           "the trace of {} was recorded on {}, not on {}: computation is replayed as it was",
           point.model->name, point.model->gpu, platform.gpu.name));
+    std::vector<std::int64_t> measured;
+    for (const MeasuredStep& step : point.model->measured) measured.push_back(step.micro_batch);
+    const std::int64_t wanted = point.scenario.training.micro_batch.value_or(measured.front());
+    if (wanted < measured.front() || wanted > measured.back())
+      warnings.insert(
+          fmt::format("the trace of {} was measured at a micro-batch of {}: outside computation is "
+                      "extrapolated",
+                      point.model->name, fmt::join(measured, ", ")));
     if (point.calibration != nullptr)
       if (const std::string warning = foreign_platform(*point.calibration, platform);
           !warning.empty())

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/json_view.hpp"
@@ -69,8 +70,11 @@ struct StepTrace {
   std::string optimizer;
   double optimizer_state_bytes_per_element = 0.0;
   bool master_weights = false;  ///< it keeps an fp32 copy of each parameter of two bytes an element
+  bool modelled = false;        ///< its times come from a model of the GPU and not from a clock
   std::vector<MeasuredStep> measured;  ///< by rising micro-batch
 
+  /// The smallest and the largest micro-batch that can be asked about.
+  [[nodiscard]] std::pair<std::int64_t, std::int64_t> micro_batches() const;
   [[nodiscard]] std::int64_t elements() const;
   [[nodiscard]] std::int64_t gradient_bytes() const;
 };

@@ -223,7 +223,7 @@ std::int64_t hook_bytes_of(const StepTrace& model, const TrainingSettings& train
   return bytes;
 }
 
-MemoryResult memory_of(const Point& point, const Job& job) {
+MemoryResult memory_of(const Point& point, const Job& job, const MeasuredStep& step) {
   MemoryResult memory;
   const StepTrace& model = *point.model;
   memory.gradients_bytes = model.gradient_bytes();
@@ -241,7 +241,7 @@ MemoryResult memory_of(const Point& point, const Job& job) {
     memory.nccl_bytes = nccl_bytes_of(job);
   }
   memory.framework_bytes = cuda_context_bytes;
-  memory.activation_bytes = measured_step(point).activation_bytes;
+  memory.activation_bytes = step.activation_bytes;
   memory.gpu_bytes = point.platform->gpu.memory_bytes;
   return memory;
 }
@@ -276,7 +276,8 @@ Seconds loading_time(const Point& point) {
   const TrainingSettings& training = point.scenario.training;
   if (!training.data_loader) return {};
   const auto samples =
-      static_cast<double>(measured_step(point).micro_batch * training.accumulation_steps);
+      static_cast<double>(training.micro_batch.value_or(point.model->measured.front().micro_batch) *
+                          training.accumulation_steps);
   return samples / static_cast<double>(training.data_loader->workers) *
          training.data_loader->time_per_sample;
 }
@@ -287,9 +288,9 @@ Seconds end_of(const Timeline& timeline) {
 }
 
 /// Step time of one GPU that does the same micro-steps and has nobody to talk to.
-Seconds time_alone(const Point& point) {
-  Program alone = data_parallel_step(*point.model, measured_step(point), point.scenario.training,
-                                     point.platform->gpu, 1);
+Seconds time_alone(const Point& point, const MeasuredStep& step) {
+  Program alone =
+      data_parallel_step(*point.model, step, point.scenario.training, point.platform->gpu, 1);
   const Timeline timeline =
       simulate_analytically({Cluster(*point.platform, nullptr, 1, point.scenario.gpus_origin),
                              std::move(alone),
@@ -340,17 +341,16 @@ std::optional<MicroSteps> largest_that_fits(const MemoryResult& memory, std::int
   return std::nullopt;
 }
 
-const MeasuredStep& measured_step(const Point& point) {
-  const std::vector<MeasuredStep>& measured = point.model->measured;
-  const auto& wanted = point.scenario.training.micro_batch;
-  if (!wanted) return measured.front();
-  return *std::find_if(measured.begin(), measured.end(),
-                       [&](const MeasuredStep& step) { return step.micro_batch == *wanted; });
+StepEstimate step_of(const Point& point) {
+  return step_at(
+      *point.model,
+      point.scenario.training.micro_batch.value_or(point.model->measured.front().micro_batch),
+      point.platform->gpu.kernel_floor);
 }
 
 Job job_of(const Point& point) {
   const Scenario& scenario = point.scenario;
-  const MeasuredStep& measured = measured_step(point);
+  const MeasuredStep measured = step_of(point).step;
   Cluster cluster(*point.platform, point.calibration.get(), scenario.gpus, scenario.gpus_origin,
                   scenario.placement);
   for (const Imperfections::SlowNic& nic : scenario.imperfections.slow_nics) cluster.slow_down(nic);
@@ -429,7 +429,8 @@ void wait_for_data(const Point& point, Job& job, Timeline& timeline) {
 }
 
 StepResult summarize(const Point& point, const Job& job, const Timeline& timeline) {
-  const MeasuredStep& measured = measured_step(point);
+  const StepEstimate estimate = step_of(point);
+  const MeasuredStep& measured = estimate.step;
   const TrainingSettings& training = point.scenario.training;
   StepResult result;
   result.world_size = timeline.ranks;
@@ -444,7 +445,7 @@ StepResult summarize(const Point& point, const Job& job, const Timeline& timelin
   result.comm_fraction = result.split.exposed_comm / result.step_time;
   result.throughput_samples_per_s =
       static_cast<double>(result.global_batch) / result.step_time.value();
-  result.scaling_efficiency = time_alone(point) / result.step_time;
+  result.scaling_efficiency = time_alone(point, measured) / result.step_time;
 
   result.buckets = bucket_results(job, timeline);
   double reduced_bytes = 0.0;
@@ -469,24 +470,28 @@ StepResult summarize(const Point& point, const Job& job, const Timeline& timelin
   result.sent_per_rank = *std::max_element(sent.begin(), sent.end());
   result.links = link_results(job, result.step_time);
 
-  // What was seen to vary: the measured steps around their median, the fit's worst residuals, each
-  // for the share of communication that it is behind.
+  // What was seen to vary: the measured steps around their median, how far a measured micro-batch
+  // is from what the others make of it, the fit's worst residuals, each for the share of
+  // communication that it is behind.
   const Seconds on_gpu = result.split.compute + result.split.host + result.split.optimizer;
   const double residual = busy > Seconds{} ? residual_time / busy : 0.0;
   const Seconds comm_error = residual * result.split.exposed_comm;
   const auto spread = [&](Seconds extreme) {
     return measured.median > Seconds{0.0} ? (extreme - measured.median) / measured.median : 0.0;
   };
-  result.step_time_low = result.step_time + on_gpu * spread(measured.fastest) - comm_error;
-  result.step_time_high = result.step_time + on_gpu * spread(measured.slowest) + comm_error;
+  const Seconds error = comm_error + on_gpu * estimate.relative_error;
+  result.step_time_low =
+      std::max(Seconds{}, result.step_time + on_gpu * spread(measured.fastest) - error);
+  result.step_time_high = result.step_time + on_gpu * spread(measured.slowest) + error;
 
   result.host_bound = job.program.issue() >= host_bound_share * result.step_time;
   for (const Interference& its : job.interference)
     if (its.computation * its.communication >
         result.interference.computation * result.interference.communication)
       result.interference = its;
-  if (point.model->gpu != point.platform->gpu.name) result.compute_basis = Basis::extrapolated;
-  result.memory = memory_of(point, job);
+  const bool foreign = point.model->gpu != point.platform->gpu.name;
+  result.compute_basis = foreign ? Basis::extrapolated : estimate.basis;
+  result.memory = memory_of(point, job, measured);
   if (result.memory.fits() == false)
     result.fitting =
         largest_that_fits(result.memory, result.micro_batch, training.accumulation_steps);

@@ -10,6 +10,7 @@
 #include "engine/job.hpp"
 #include "engine/timeline.hpp"
 #include "input/study.hpp"
+#include "workload/micro_batch.hpp"
 
 namespace stepcast {
 
@@ -107,15 +108,16 @@ struct StepResult {
   std::int64_t reference_global_batch = 0;
   double linear_lr_factor = 1.0;
   double sqrt_lr_factor = 1.0;
-  bool host_bound = false;                ///< the host issues kernels for as good as the whole step
-  Interference interference;              ///< the largest of all collectives
-  Basis compute_basis = Basis::measured;  ///< extrapolated when the trace is of another GPU
+  bool host_bound = false;    ///< the host issues kernels for as good as the whole step
+  Interference interference;  ///< the largest of all collectives
+  /// That of the micro-batch; extrapolated when the trace is of another GPU.
+  Basis compute_basis = Basis::measured;
   LearningRateAdvice learning_rate;
   std::optional<Basis> communication_basis;  ///< the weakest of all AllReduces; empty without any
 };
 
-/// The measured step that a point replays.
-[[nodiscard]] const MeasuredStep& measured_step(const Point& point);
+/// The step that a point replays.
+[[nodiscard]] StepEstimate step_of(const Point& point);
 /// The program of a point with its lowered collectives.
 [[nodiscard]] Job job_of(const Point& point);
 /// A rank cannot start a step before its loader has the samples, so steps follow one another no

@@ -312,9 +312,9 @@ def test_a_failed_run_leaves_the_old_file(tmp_path):
     (("run", QUICKSTART, "--set", "cluster.gpus=2000"),
      "--set cluster.gpus: must be a whole number in [1, 1024] (128 nodes of 8 GPUs in "
      "platforms/dgx1v.json), got 2000"),
-    (("run", QUICKSTART, "--set", "training.micro_batch=64"),
-     "--set training.micro_batch: must be a micro-batch that models/resnet50_v100_fp32.json was measured "
-     "at; known: 32"),
+    (("run", QUICKSTART, "--set", "training.micro_batch=257"),
+     "--set training.micro_batch: must be a whole number in [4, 256], not too far from what "
+     "models/resnet50_v100_fp32.json was measured at (32), got 257"),
     (("run", QUICKSTART, "--set", "collective.algorithm=rnig"),
      '--set collective.algorithm: unknown "rnig"; did you mean "ring"? known: binary_tree, direct, direct_one_shot, '
      "double_binary_tree, hierarchical, nvls, nvls_tree, recursive_doubling, recursive_halving_doubling, ring"),
@@ -333,7 +333,7 @@ def test_a_failed_run_leaves_the_old_file(tmp_path):
      "--gpus: must be a whole number in [2, 1048576], got 1"),
     (("collective", "--platform", IDEAL, "--gpus", "8", "--bytes", "8GiB", "--chunk-bytes", "1"),
      "--chunk-bytes: 1 cuts 8 GiB into 1.2e+11 transfers; at most 1e+08 are simulated"),
-    (("list", "algoritms"), 'stepcast list: unknown "algoritms"; did you mean "algorithms"? known: algorithms, topologies, calibrations'),
+    (("list", "algoritms"), 'stepcast list: unknown "algoritms"; did you mean "algorithms"? known: algorithms, topologies, calibrations, models'),
 ])
 def test_mistakes_on_the_command_line(arguments, line):
     assert refused(*arguments) == line

@@ -501,17 +501,12 @@ Point point_of(int gpus) {
   return step.point;
 }
 
-TEST(MeasuredStepOf, APointIsTheOnlyOneUnlessItIsNamed) {
-  const std::string first =
-      JsonDocument::parse(tiny_trace(), "m.json").root().at("measured").elements().at(0).dump();
-  const std::string two =
-      with(with(tiny_trace(), "/measured/1", first), "/measured/1/micro_batch", "16");
+TEST(StepOf, APointIsTheMeasuredOneUnlessItIsNamed) {
   Point point = point_of(2);
-  point.model =
-      std::make_shared<const StepTrace>(read_step_trace(JsonDocument::parse(two, "m.json").root()));
-  EXPECT_EQ(measured_step(point).micro_batch, 8);
+  EXPECT_EQ(step_of(point).step.micro_batch, 8);
   point.scenario.training.micro_batch = 16;
-  EXPECT_EQ(measured_step(point).micro_batch, 16);
+  EXPECT_EQ(step_of(point).step.micro_batch, 16);
+  EXPECT_EQ(step_of(point).basis, Basis::extrapolated);
 }
 
 TEST(JobOf, APointReducesTheGradientsOnItsRanks) {

@@ -149,7 +149,8 @@ std::vector<Mistake> trace_mistakes() {
        "m.json:/format: must be \"stepcast.trace/1\", got \"stepcast.platform/1\""},
       {"AnUnknownKey", with(good, "/optimiser", "1"),
        "m.json: unknown key \"optimiser\"; did you mean \"optimizer\"? known: format, name, "
-       "source, gpu, precision, versions, parameters, buffers, batch_norms, optimizer, measured"},
+       "source, gpu, precision, versions, parameters, buffers, batch_norms, optimizer, "
+       "modelled, measured"},
       {"ABatchNormWithoutItsSpan",
        with(good, "/batch_norms", R"([{"span": "third", "channels": 1}])"),
        "m.json:/batch_norms/0/span: must be the name of one forward and one backward span of each "
