@@ -154,27 +154,65 @@ class Import {
                       ranks_[0].world_size));
   }
 
-  /// Steps of one sequence of spans, the most common one; without the first, whose length is not
-  /// known, and others at the start whose host is still catching up.
-  void choose_steps() {
+  static std::string signature(const StepSample& step) {
+    std::string all;
+    for (const SpanSample& span : step.spans)
+      all += fmt::format("{}{}{};", static_cast<int>(span.phase), span.name, span.gradients);
+    return all;
+  }
+
+  /// One span for forward, one for each run of gradients, one for the rest of each phase.
+  static void coarsen(StepSample& step) {
+    std::vector<SpanSample> joined;
+    for (const SpanSample& span : step.spans) {
+      const bool joins =
+          !joined.empty() && joined.back().phase == span.phase && joined.back().gradients == 0;
+      if (!joins) {
+        joined.push_back(span);
+        joined.back().name = span.phase == StepPhase::forward    ? "forward"
+                             : span.phase == StepPhase::backward ? "backward"
+                             : span.phase == StepPhase::finalize ? "finalize"
+                                                                 : "optimizer";
+        continue;
+      }
+      SpanSample& last = joined.back();
+      last.duration += span.gap + span.duration;
+      last.host += span.host;
+      last.host_waits = last.host_waits || span.host_waits;
+      last.gradients += span.gradients;
+    }
+    step.spans = std::move(joined);
+  }
+
+  std::map<std::string, std::size_t> count_signatures() const {
     std::map<std::string, std::size_t> votes;
-    const auto signature = [](const StepSample& step) {
-      std::string all;
-      for (const SpanSample& span : step.spans)
-        all += fmt::format("{}{}{};", static_cast<int>(span.phase), span.name, span.gradients);
-      return all;
-    };
     for (const Rank& rank : ranks_)
       for (const StepSample& step : rank.steps.steps)
         if (!step.gradients.empty()) ++votes[signature(step)];
+    return votes;
+  }
+
+  /// Steps of one sequence of spans, the most common one; without the first, whose length is not
+  /// known, and others at the start whose host is still catching up.
+  void choose_steps() {
+    std::map<std::string, std::size_t> votes = count_signatures();
     if (votes.empty())
       throw InputError(ranks_[0].file,
                        "no step has an AccumulateGrad operator: not a training step, or profiled "
                        "without ProfilerActivity.CPU");
-    const std::string common =
-        std::max_element(votes.begin(), votes.end(), [](const auto& a, const auto& b) {
-          return a.second < b.second;
-        })->first;
+    const auto most_common = [&] {
+      return std::max_element(votes.begin(), votes.end(),
+                              [](const auto& a, const auto& b) { return a.second < b.second; });
+    };
+    std::size_t all = 0;
+    for (const auto& [spans, count] : votes) all += count;
+    if (2 * most_common()->second < all) {
+      for (Rank& rank : ranks_)
+        for (StepSample& step : rank.steps.steps) coarsen(step);
+      votes = count_signatures();
+      note("the steps run different operators: forward and optimizer are one span each");
+    }
+    const std::string common = most_common()->first;
     for (const Rank& rank : ranks_) {
       std::vector<const StepSample*> own;
       std::vector<std::string> dropped;

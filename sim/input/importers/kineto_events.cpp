@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 
 #include <fmt/format.h>
 
@@ -13,6 +14,8 @@
 
 namespace stepcast {
 namespace {
+
+constexpr std::int64_t longest_us = 4'000'000'000'000'000;  // the year 2096, and fits in ns
 
 enum Field : std::size_t {
   ph,
@@ -90,7 +93,9 @@ bool is_launch_or_wait(const std::string& text) {
 }
 
 std::optional<Nanoseconds> time_of(const EventField& field) {
-  if (field.kind == EventField::Kind::integer) return field.integer * 1000;
+  if (field.kind == EventField::Kind::integer)
+    return std::abs(field.integer) < longest_us ? std::optional(field.integer * 1000)
+                                                : std::nullopt;
   if (field.kind == EventField::Kind::real || field.kind == EventField::Kind::text)
     return nanoseconds_of(field.text);
   return std::nullopt;
@@ -244,7 +249,7 @@ std::optional<Nanoseconds> nanoseconds_of(std::string_view text) {
   std::int64_t whole = 0;
   const bool negative = !text.empty() && text.front() == '-';
   const auto [rest, error] = std::from_chars(text.data(), end, whole);
-  if (error != std::errc{}) return std::nullopt;
+  if (error != std::errc{} || std::abs(whole) >= longest_us) return std::nullopt;
   if (rest == end) return whole * 1000;
   if (*rest != '.') return std::nullopt;
   std::int64_t fraction = 0;

@@ -453,7 +453,11 @@ class Analysis {
     }
     std::vector<Nanoseconds> boundaries;
     if (best_period == 0) return boundaries;
-    for (std::size_t k = best_start; k < best_start + best_length; k += best_period)
+    // A step does not begin within backward.
+    const std::size_t end = best_start + best_length;
+    std::size_t start = best_start;
+    while (start < best_start + best_period && is_backward(origin(compute_[start]))) ++start;
+    for (std::size_t k = start; k < end; k += best_period)
       if (origin(compute_[k]).start != never) boundaries.push_back(origin(compute_[k]).start);
     return boundaries;
   }
