@@ -247,7 +247,9 @@ class Import {
       own.erase(own.begin());
     };
     if (own.front()->period == 0) drop_first();
-    while (own.size() > 2) {
+    // A host that is late now and then is no warm-up: a quarter of the steps at most.
+    const std::size_t least = own.size() - own.size() / 4;
+    while (own.size() > std::max<std::size_t>(2, least)) {
       std::vector<Nanoseconds> later;
       for (std::size_t i = 1; i < own.size(); ++i) later.push_back(own[i]->period);
       const auto usual = static_cast<double>(median_of(later));
