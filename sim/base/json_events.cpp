@@ -36,11 +36,13 @@ class Bytes {
 
 class ByteIterator {
  public:
+  // NOLINTBEGIN(readability-identifier-naming): the names of std::iterator_traits
   using iterator_category = std::input_iterator_tag;
   using value_type = char;
   using difference_type = std::ptrdiff_t;
   using pointer = const char*;
   using reference = char;
+  // NOLINTEND(readability-identifier-naming)
 
   explicit ByteIterator(Bytes* bytes) : bytes_(bytes) {}
   char operator*() const { return bytes_->current(); }

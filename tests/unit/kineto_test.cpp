@@ -1,3 +1,4 @@
+#include <cstdlib>
 #include <filesystem>
 
 #include <gmock/gmock.h>
@@ -83,7 +84,7 @@ TEST(JsonEventsTest, SaysWhereTheTextStopsBeingJson) {
     read_events(R"({"traceEvents": [{"name": "a"}, {"name": inf}]})", 100);
     FAIL();
   } catch (const InputError& error) {
-    EXPECT_THAT(error.what(), testing::StartsWith("made up: not JSON at byte 41: "));
+    EXPECT_THAT(error.what(), testing::StartsWith("made up: not JSON at byte 42: "));
   }
 }
 
@@ -114,10 +115,11 @@ TEST(ReplayTest, AHostThatWaitsIsNotAhead) {
 
 /// The five buckets of ResNet-50 that NCCL was given, as the trace itself says (shared/data).
 TEST(KinetoTest, BucketsOfResnet50AreThoseOfTheTrace) {
-  const std::filesystem::path trace =
-      std::filesystem::path(STEPCAST_SOURCE_DIR) /
-      "../shared/data/traces/facebookresearch+HolisticTraceAnalysis/"
-      "nccl_parser_config_nccl_data.json.gz";
+  const char* data = std::getenv("STEPCAST_DATA");
+  const std::filesystem::path folder =
+      data != nullptr ? data : STEPCAST_SOURCE_DIR "/../shared/data";
+  const auto trace =
+      folder / "traces/facebookresearch+HolisticTraceAnalysis/nccl_parser_config_nccl_data.json.gz";
   if (!std::filesystem::exists(trace)) GTEST_SKIP() << "no ../shared/data";
   const Imported imported =
       (*importers().find("kineto"))({{trace}, {{"micro_batch", "32"}}}, nullptr);

@@ -68,12 +68,12 @@ class Import {
  private:
   void note(std::string text) { imported_.notes.push_back(std::move(text)); }
   void warn(std::string text) { imported_.warnings.push_back(std::move(text)); }
-  std::string option(const std::string& key, const std::string& missing = "") const {
+  [[nodiscard]] std::string option(const std::string& key, const std::string& missing = "") const {
     const auto found = request_.options.find(key);
     return found == request_.options.end() ? missing : found->second;
   }
   template <class Read>
-  auto number(const std::string& key, Read read) const {
+  [[nodiscard]] auto number(const std::string& key, Read read) const {
     JsonDocument document = JsonDocument::parse("{}", "command line");
     document.set({key}, option(key), "--set " + key);
     return read(document.root().at(key));
@@ -184,7 +184,7 @@ class Import {
     step.spans = std::move(joined);
   }
 
-  std::map<std::string, std::size_t> count_signatures() const {
+  [[nodiscard]] std::map<std::string, std::size_t> count_signatures() const {
     std::map<std::string, std::size_t> votes;
     for (const Rank& rank : ranks_)
       for (const StepSample& step : rank.steps.steps)
@@ -376,7 +376,7 @@ class Import {
                        gradients));
   }
 
-  std::vector<Parameter> parameter_table() const {
+  [[nodiscard]] std::vector<Parameter> parameter_table() const {
     const std::string file = option("parameters");
     const std::size_t hash = file.rfind('#');
     const JsonDocument document = JsonDocument::read_file(file.substr(0, hash));
@@ -552,7 +552,7 @@ class Import {
                        quote_json(option("optimizer", guess)), format_number(state));
   }
 
-  std::vector<std::string> spans_text(StepPhase phase) const {
+  [[nodiscard]] std::vector<std::string> spans_text(StepPhase phase) const {
     std::vector<std::string> lines;
     std::size_t gradient = 0;
     const std::vector<SpanSample>& spans = steps_.front()->spans;

@@ -88,7 +88,7 @@ struct KinetoTrace {
 };
 
 /// `1711964646000000.125` microseconds as ns, from its digits.
-[[nodiscard]] std::optional<Nanoseconds> nanoseconds_of(std::string_view microseconds);
+[[nodiscard]] std::optional<Nanoseconds> nanoseconds_of(std::string_view text);
 
 /// Whether a kernel of that name is a collective of NCCL or RCCL.
 [[nodiscard]] bool is_communication_kernel(std::string_view name);

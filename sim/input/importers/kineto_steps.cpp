@@ -152,14 +152,16 @@ class Analysis {
   }
 
  private:
-  const std::string& name(int index) const { return trace_.names[index]; }
-  bool is_backward(const Origin& origin) const {
+  [[nodiscard]] const std::string& name(int index) const { return trace_.names[index]; }
+  [[nodiscard]] bool is_backward(const Origin& origin) const {
     if (origin.thread >= 0 && origin.thread != main_thread_ &&
         autograd_threads_.count(origin.thread) > 0)
       return true;
     return origin.op >= 0 && is_autograd_[static_cast<std::size_t>(op(origin.op).name)];
   }
-  const Op& op(int index) const { return trace_.ops[static_cast<std::size_t>(index)]; }
+  [[nodiscard]] const Op& op(int index) const {
+    return trace_.ops[static_cast<std::size_t>(index)];
+  }
 
   void find_threads() {
     is_autograd_.resize(static_cast<std::size_t>(trace_.names.size()));
@@ -298,10 +300,12 @@ class Analysis {
     for (const int i : compute_) ends_.push_back(last = std::max(last, activity(i).end));
   }
 
-  const Activity& activity(int index) const {
+  [[nodiscard]] const Activity& activity(int index) const {
     return trace_.activities[static_cast<std::size_t>(index)];
   }
-  const Origin& origin(int index) const { return origins_[static_cast<std::size_t>(index)]; }
+  [[nodiscard]] const Origin& origin(int index) const {
+    return origins_[static_cast<std::size_t>(index)];
+  }
 
   /// From the call to the start of a kernel that found the stream idle.
   void find_launch_latency() {
@@ -316,7 +320,7 @@ class Analysis {
   }
 
   /// Work on the compute stream that was launched and had not ended.
-  std::ptrdiff_t pending(Nanoseconds time) const {
+  [[nodiscard]] std::ptrdiff_t pending(Nanoseconds time) const {
     const auto launched = std::lower_bound(launches_.begin(), launches_.end(), time);
     const auto ended = std::upper_bound(ends_.begin(), ends_.end(), time);
     // What was launched before the trace began has ended, too.
@@ -382,7 +386,7 @@ class Analysis {
     result_.overlapped = total > 0 ? static_cast<double>(twice) / static_cast<double>(total) : 0.0;
   }
 
-  bool communication_ended_in(Nanoseconds from, Nanoseconds to) const {
+  [[nodiscard]] bool communication_ended_in(Nanoseconds from, Nanoseconds to) const {
     const auto after = std::upper_bound(
         communication_times_.begin(), communication_times_.end(), from,
         [](Nanoseconds time, const Interval& interval) { return time < interval.end; });
@@ -425,7 +429,7 @@ class Analysis {
 
   /// Launch times at which the longest repeating sequence of kernel names begins anew: the period
   /// is one of the distances between two kernels of one name.
-  std::vector<Nanoseconds> repetitions() const {
+  [[nodiscard]] std::vector<Nanoseconds> repetitions() const {
     std::vector<int> names;
     for (const int i : compute_) names.push_back(activity(i).name);
     std::map<int, std::vector<std::size_t>> places;
@@ -462,7 +466,7 @@ class Analysis {
     return boundaries;
   }
 
-  std::size_t step_at(Nanoseconds time) const {
+  [[nodiscard]] std::size_t step_at(Nanoseconds time) const {
     const auto after = std::upper_bound(
         result_.steps.begin(), result_.steps.end(), time,
         [](Nanoseconds value, const StepSample& step) { return value < step.begin; });
@@ -596,8 +600,8 @@ class Analysis {
     }
   }
 
-  StepPhase phase_of(const Origin& from, std::size_t place, std::size_t first, std::size_t last,
-                     bool behind_gradients) const {
+  [[nodiscard]] StepPhase phase_of(const Origin& from, std::size_t place, std::size_t first,
+                                   std::size_t last, bool behind_gradients) const {
     if (optimizer_steps_->at(from.thread, from.start) >= 0) return StepPhase::optimizer;
     if (place < first) return StepPhase::forward;
     if (place > last) return StepPhase::optimizer;
