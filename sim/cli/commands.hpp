@@ -9,6 +9,8 @@ int run_command(const RunOptions& options);
 int collective_command(const CollectiveOptions& options);
 int fit_command(const FitOptions& options);
 int validate_command(const ValidateOptions& options);
+int import_command(const ImportOptions& options);
+int trace_command(const TraceOptions& options);
 int list_command(const ListOptions& options);
 
 /// The text of help.md: all of it, or the part on one command.

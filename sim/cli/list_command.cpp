@@ -13,6 +13,7 @@
 #include "cli/commands.hpp"
 #include "collective/algorithms.hpp"
 #include "input/calibration.hpp"
+#include "input/importer.hpp"
 #include "input/platform.hpp"
 #include "input/step_trace.hpp"
 
@@ -88,6 +89,10 @@ int list_command(const ListOptions& options) {
     for (const std::string& name : topologies().names()) fmt::print("{}\n", name);
     return 0;
   }
+  if (options.what == "importers") {
+    for (const std::string& name : importers().names()) fmt::print("{}\n", name);
+    return 0;
+  }
   if (options.what == "calibrations") {
     list_calibrations();
     return 0;
@@ -96,10 +101,10 @@ int list_command(const ListOptions& options) {
     list_models();
     return 0;
   }
-  throw InputError(
-      "stepcast list",
-      fmt::format("unknown \"{}\"{}", options.what,
-                  suggest(options.what, {"algorithms", "topologies", "calibrations", "models"})));
+  throw InputError("stepcast list",
+                   fmt::format("unknown \"{}\"{}", options.what,
+                               suggest(options.what, {"algorithms", "topologies", "importers",
+                                                      "calibrations", "models"})));
 }
 
 }  // namespace stepcast

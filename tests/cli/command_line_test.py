@@ -325,7 +325,7 @@ def test_a_failed_run_leaves_the_old_file(tmp_path):
     (("run",), "stepcast run: name a scenario file, such as scenarios/quickstart.json"),
     (("run", QUICKSTART, "--engine", "simgird"),
      '--engine: unknown "simgird"; did you mean "simgrid"? known: auto, simgrid, analytic'),
-    (("runn",), 'runn: unknown command; did you mean "run"? known: run, collective, fit, validate, list'),
+    (("runn",), 'runn: unknown command; did you mean "run"? known: run, collective, fit, import, trace, validate, list'),
     (("collective", "--platform", IDEAL, "--gpus", "8"), "--bytes: must be given"),
     (("collective", "--platform", IDEAL, "--gpus", "8", "--bytes", "1Mi"),
      "--bytes: must be a size such as 64KiB, 25MiB or 1000000, got 1Mi"),
@@ -333,7 +333,7 @@ def test_a_failed_run_leaves_the_old_file(tmp_path):
      "--gpus: must be a whole number in [2, 1048576], got 1"),
     (("collective", "--platform", IDEAL, "--gpus", "8", "--bytes", "8GiB", "--chunk-bytes", "1"),
      "--chunk-bytes: 1 cuts 8 GiB into 1.2e+11 transfers; at most 1e+08 are simulated"),
-    (("list", "algoritms"), 'stepcast list: unknown "algoritms"; did you mean "algorithms"? known: algorithms, topologies, calibrations, models'),
+    (("list", "algoritms"), 'stepcast list: unknown "algoritms"; did you mean "algorithms"? known: algorithms, topologies, importers, calibrations, models'),
 ])
 def test_mistakes_on_the_command_line(arguments, line):
     assert refused(*arguments) == line

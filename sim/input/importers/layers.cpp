@@ -1,4 +1,4 @@
-// A table with one row for each layer to a step trace (docs/model.md §1.2).
+// A table with one row for each layer to a step trace (docs/model.md §1.5).
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -179,7 +179,7 @@ std::int64_t elements_of(const LayerRow& row, const std::string& dtype) {
   return static_cast<std::int64_t>(elements);
 }
 
-/// docs/model.md §1.2. A row without times and without work takes none.
+/// docs/model.md §1.5. A row without times and without work takes none.
 std::pair<double, double> roofline_times(const LayerRow& row, double parameter_bytes,
                                          double micro_batch, const Roofline& roofline) {
   const auto macs = row.figure("macs_per_sample");
