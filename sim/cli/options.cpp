@@ -309,6 +309,7 @@ ValidateOptions parse_validate(const std::vector<std::string>& arguments) {
 ImportOptions parse_import(const std::vector<std::string>& arguments) {
   po::options_description options;
   options.add_options()("help,h", "")("output,o", po::value<std::string>(), "")(
+      "calibration", po::value<std::string>(), "")("platform", po::value<std::string>(), "")(
       "set", po::value<std::vector<std::string>>()->composing(), "")(
       "format", po::value<std::string>(), "")("file", po::value<std::vector<std::string>>(), "");
   po::positional_options_description positional;
@@ -324,6 +325,8 @@ ImportOptions parse_import(const std::vector<std::string>& arguments) {
     throw InputError("stepcast import", "name the files to import behind the format");
   import.files = values["file"].as<std::vector<std::string>>();
   import.output = text_of(values, "output").value_or("");
+  import.calibration = text_of(values, "calibration");
+  import.platform = text_of(values, "platform");
   if (import.output.empty())
     throw InputError("-o", "must be given: the file to write, or - for stdout");
   if (values.count("set") > 0)

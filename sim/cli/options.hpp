@@ -69,6 +69,8 @@ struct ImportOptions {
   std::string format;
   std::vector<std::string> files;
   std::string output;
+  std::optional<std::string> calibration;  ///< file to write
+  std::optional<std::string> platform;     ///< the machine that the calibration is of
   std::map<std::string, std::string> settings;
 };
 
