@@ -54,24 +54,28 @@ MeanTimes isolated_times(const std::function<MeanTimes()>& work) {
 std::string simulate_point(const Study& study, std::size_t index, const RunOptions& options) {
   const Point& point = study.points[index];
   Job job = job_of(point);
-  const bool analytic = options.engine == EngineKind::analytic;
-  const auto simulate = [&](const Job& what) {
-    return analytic ? simulate_analytically(what) : simulate_with_simgrid(what);
+  bool used_simgrid = options.engine == EngineKind::simgrid;
+  const auto timeline_of = [&](const Job& what) {
+    if (options.engine == EngineKind::simgrid) return simulate_with_simgrid(what);
+    if (options.engine == EngineKind::analytic) return simulate_analytically(what);
+    Simulation simulation = simulate(what);
+    used_simgrid = simulation.used_simgrid;
+    return std::move(simulation.timeline);
   };
   std::optional<MeanTimes> late_times;
   if (auto late = late_job_of(point, job))  // in a process of its own, for SimGrid's sake
     late_times = isolated_times([&] {
-      Timeline timeline = simulate(*late);
+      Timeline timeline = timeline_of(*late);
       wait_for_data(point, *late, timeline);
       return mean_times(summarize(point, *late, timeline));
     });
-  Timeline timeline = simulate(job);
+  Timeline timeline = timeline_of(job);
   wait_for_data(point, job, timeline);
   StepResult result = summarize(point, job, timeline);
   if (late_times)
     mix(result, *late_times,
         1.0 / static_cast<double>(point.scenario.imperfections.straggler->every_steps));
-  std::string answer = point_json(point, result, analytic ? "analytic" : "simgrid");
+  std::string answer = point_json(point, result, used_simgrid ? "simgrid" : "analytic");
   if (options.trace)
     for (const std::string& event :
          chrome_trace_events(job, timeline, index, point_name(point), options.trace_ranks))
