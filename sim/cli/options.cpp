@@ -109,7 +109,8 @@ RunOptions parse_run(const std::vector<std::string>& arguments) {
       "trace", po::value<std::string>(), "")("trace-ranks", po::value<std::string>(), "")(
       "set", po::value<std::vector<std::string>>()->composing(), "")(
       "engine", po::value<std::string>()->default_value("auto"), "")(
-      "jobs", po::value<std::string>(), "")("scenario", po::value<std::vector<std::string>>(), "");
+      "jobs", po::value<std::string>(), "")("resume", "")("dry-run", "")(
+      "scenario", po::value<std::vector<std::string>>(), "");
   po::positional_options_description positional;
   positional.add("scenario", -1);
   const po::variables_map values = parse(options, positional, arguments);
@@ -133,6 +134,10 @@ RunOptions parse_run(const std::vector<std::string>& arguments) {
   if (values.count("set") > 0) run.sets = values["set"].as<std::vector<std::string>>();
   run.engine = engine_of(values["engine"].as<std::string>());
   run.jobs = jobs_of(values);
+  run.resume = values.count("resume") > 0;
+  run.dry_run = values.count("dry-run") > 0;
+  if (run.resume && (!run.json || *run.json == "-"))
+    throw InputError("--resume", "needs -o FILE, beside which an interrupted run left its points");
   if (run.scenarios.size() > 1 && (run.json || run.csv || run.trace))
     throw InputError("command line", "an output file can be written for one scenario at a time");
   return run;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "input/collective_settings.hpp"
@@ -22,6 +23,8 @@ struct RunOptions {
   EngineKind engine = EngineKind::automatic;
   int jobs = 1;
   int trace_ranks = 0;
+  bool resume = false;   ///< go on with what an interrupted run left
+  bool dry_run = false;  ///< print the points only
 };
 
 struct CollectiveOptions {

@@ -232,6 +232,137 @@ def test_help_and_lists():
     assert stepcast("--version").stdout.startswith("stepcast 0.")
 
 
+# -------------------------------------------------------------------------------------- sweeps
+
+SWEEP = ("run", QUICKSTART, "--set", "vary.cluster.gpus=[1,2,4,8]",
+         "--set", 'vary.training.bucket_cap_bytes=[1048576,5242880,26214400,104857600]')
+
+
+def test_a_killed_sweep_goes_on_where_it_was(tmp_path):
+    whole, cut = tmp_path / "whole.json", tmp_path / "cut.json"
+    part = tmp_path / "cut.json.part"
+    assert stepcast(*SWEEP, "-o", whole).returncode == 0
+    run = subprocess.Popen([STEPCAST, *SWEEP, "-o", str(cut), "--jobs", "1"], cwd=ROOT,
+                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and not (part.exists() and part.read_bytes().count(b"\n") > 4):
+        time.sleep(0.002)
+    run.send_signal(signal.SIGKILL)
+    run.wait()
+    done = part.read_bytes().count(b"\n") - 1  # without the first line
+    assert 4 <= done < 16 and not cut.exists()
+    with part.open("ab") as file:
+        file.write(b'{"point":{"settings":')  # a line that was cut off
+
+    line = refused(*SWEEP, "-o", cut)
+    assert line == f"-o: {part} holds points of a run that was not finished: go on with --resume, or remove it"
+    line = refused(*SWEEP, "--set", "training.sync=flat", "-o", cut, "--resume")
+    assert line == (f"--resume: {part} belongs to another scenario, other inputs, options or version; remove it to "
+                    "start anew")
+    first = json.loads(part.read_text().splitlines()[1])["point"]["settings"]
+    assert stepcast(*SWEEP, "-o", cut, "--resume").returncode == 0
+    assert cut.read_bytes() == whole.read_bytes()
+    assert first in [point["settings"] for point in json.loads(cut.read_text())["points"]]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cut.json", "whole.json"]
+
+
+def test_resume_takes_what_is_there(tmp_path):
+    # A point that cannot come from this program shows that it is not simulated again.
+    result, part = tmp_path / "r.json", tmp_path / "r.json.part"
+    run = subprocess.Popen([STEPCAST, *SWEEP, "-o", str(result), "--jobs", "1"], cwd=ROOT,
+                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and not (part.exists() and part.read_bytes().count(b"\n") > 1):
+        time.sleep(0.002)
+    run.kill()
+    run.wait()
+    lines = part.read_text().splitlines()
+    entry = json.loads(lines[1])
+    entry["point"]["step_time_s"] = 123.0
+    part.write_text(lines[0] + "\n" + json.dumps(entry, separators=(",", ":")) + "\n")
+    assert stepcast(*SWEEP, "-o", result, "--resume").returncode == 0
+    points = json.loads(result.read_text())["points"]
+    assert [index for index, point in enumerate(points) if point["step_time_s"] == 123.0] == [entry["index"]]
+
+
+def test_a_sweep_is_the_same_bytes_whatever_jobs_is(tmp_path):
+    for jobs in (1, 3):
+        assert stepcast(*SWEEP, "-o", tmp_path / f"{jobs}.json", "--csv", tmp_path / f"{jobs}.csv", "--jobs",
+                        jobs).returncode == 0
+    for kind in ("json", "csv"):
+        assert (tmp_path / f"1.{kind}").read_bytes() == (tmp_path / f"3.{kind}").read_bytes()
+
+
+def test_a_point_that_fails_stands_in_the_result_and_the_rest_goes_on(tmp_path):
+    # NVLS needs NVLink SHARP, which DGX-1V lacks; one GPU does not communicate.
+    sweep = ("run", QUICKSTART, "--set", "vary.cluster.gpus=[1,8]", "--set", "vary.collective.algorithm=[\"ring\",\"nvls\"]")
+    done = stepcast(*sweep, "-o", tmp_path / "r.json", "--csv", tmp_path / "r.csv")
+    problem = f"{QUICKSTART}:/vary/collective.algorithm/1: NCCL cannot do that here"
+    assert done.returncode == 1
+    lines = done.stderr.splitlines()
+    assert lines[0].startswith(f"stepcast: {QUICKSTART}: cluster.gpus = 8, collective.algorithm = ")
+    assert lines[-1] == "stepcast: 1 of 4 points failed"
+    points = json.loads((tmp_path / "r.json").read_text())["points"]
+    assert ["error" in point for point in points] == [False, False, False, True]
+    assert set(points[3]) == {"settings", "error"} and "NVLink SHARP" in points[3]["error"], problem
+    rows = list(csv.DictReader((tmp_path / "r.csv").open()))
+    assert rows[3]["error"] == points[3]["error"] and rows[0]["error"] == "" and rows[3]["step_time_s"] == ""
+    assert [line.split() for line in done.stdout.splitlines() if "failed" in line] == [["nvls", "8", "failed"]]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["r.csv", "r.json"]
+
+
+def test_a_dry_run_prints_the_points(tmp_path):
+    done = stepcast(*SWEEP, "--set", 'constraints=["cluster.gpus > 2", "training.bucket_cap_bytes < 6e6"]',
+                    "--dry-run", "-o", tmp_path / "never.json")
+    assert done.returncode == 0 and done.stderr == ""
+    table = [line.split() for line in done.stdout.splitlines()[3:]]
+    assert table == [["point", "bucket_cap_bytes", "GPUs", "micro-batch", "accumulation", "batch"],
+                     ["0", "1", "MiB", "4", "32", "1", "128"], ["1", "5", "MiB", "4", "32", "1", "128"],
+                     ["2", "1", "MiB", "8", "32", "1", "256"], ["3", "5", "MiB", "8", "32", "1", "256"]]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_cases_base_and_constraints_in_a_file(tmp_path):
+    scenario = tmp_path / "cases.json"
+    scenario.write_text(json.dumps({
+        "format": "stepcast.scenario/1", "base": os.path.relpath(ROOT / QUICKSTART, tmp_path),
+        "vary": {"cluster.gpus": [1, 16, 64]}, "constraints": ["cluster.gpus <= 32"],
+        "cases": [{"name": "as it is", "set": {}},
+                  {"name": "half the network", "set": {"platform.node.nics.bandwidth_Bps": 6.25e9}}]}))
+    result = result_of("run", scenario, "-o", "-")
+    assert [(p["settings"]["case"], p["world_size"]) for p in result["points"]] == [
+        ("as it is", 1), ("as it is", 16), ("half the network", 1), ("half the network", 16)]
+    exposed = [point["split"]["exposed_comm_s"] for point in result["points"]]
+    assert exposed[3] > exposed[1] > 0
+    # The result's own scenario, with its files beside it, gives the same points.
+    for kind in ("model", "platform", "calibration"):
+        (tmp_path / f"{kind}.json").write_text(json.dumps(result["inputs"][kind]["document"]))
+        result["scenario"][kind] = f"{kind}.json"
+    (tmp_path / "again.json").write_text(json.dumps(result["scenario"]))
+    assert result_of("run", tmp_path / "again.json", "-o", "-")["points"] == result["points"]
+
+
+def test_resume_needs_a_file():
+    assert refused("run", QUICKSTART, "--resume") == (
+        "--resume: needs -o FILE, beside which an interrupted run left its points")
+
+
+def test_progress_on_a_terminal():
+    main, terminal = os.openpty()
+    run = subprocess.Popen([STEPCAST, *SWEEP, "-o", "/dev/null"], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=terminal)
+    os.close(terminal)
+    text = b""
+    try:
+        while chunk := os.read(main, 65536):
+            text += chunk
+    except OSError:  # the other end is closed
+        pass
+    os.close(main)
+    assert run.wait() == 0
+    assert b" of 16 points, " in text and b" left" in text and text.endswith(b"\n")
+    assert stepcast(*SWEEP, "-o", "/dev/null").stderr.count("\n") == 1  # the warning: too short for a line
+
+
 # -------------------------------------------------------------------------------------- errors
 
 
