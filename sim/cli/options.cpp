@@ -289,6 +289,30 @@ FitOptions parse_fit(const std::vector<std::string>& arguments) {
   return fit;
 }
 
+CompareOptions parse_compare(const std::vector<std::string>& arguments) {
+  po::options_description options;
+  options.add_options()("help,h", "")("points", po::value<std::string>(), "")(
+      "result", po::value<std::vector<std::string>>(), "");
+  po::positional_options_description positional;
+  positional.add("result", -1);
+  const po::variables_map values = parse(options, positional, arguments);
+  CompareOptions compare;
+  compare.help = values.count("help") > 0;
+  if (compare.help) return compare;
+  if (values.count("result") > 0) compare.files = values["result"].as<std::vector<std::string>>();
+  if (compare.files.empty() || compare.files.size() > 2)
+    throw InputError("stepcast compare", "name one or two results, such as a.json b.json");
+  if (const auto text = text_of(values, "points")) {
+    const std::vector<std::string> words = split(*text, ',');
+    constexpr int most = 1'000'000;
+    if (words.size() != 2)
+      throw InputError("--points", fmt::format("must be two points such as 0,5, got {}", *text));
+    compare.points = {static_cast<std::size_t>(whole_number("points", words[0], 0, most)),
+                      static_cast<std::size_t>(whole_number("points", words[1], 0, most))};
+  }
+  return compare;
+}
+
 ValidateOptions parse_validate(const std::vector<std::string>& arguments) {
   po::options_description options;
   options.add_options()("help,h", "")("jobs", po::value<std::string>(), "")(

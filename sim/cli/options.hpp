@@ -59,6 +59,12 @@ struct FitOptions {
   std::optional<std::string> output;
 };
 
+struct CompareOptions {
+  bool help = false;
+  std::vector<std::string> files;  ///< one or two results
+  std::optional<std::pair<std::size_t, std::size_t>> points;
+};
+
 struct ValidateOptions {
   bool help = false;
   std::string what;
@@ -74,6 +80,7 @@ struct ListOptions {
 /// `arguments` are those behind the command's name. Throw InputError.
 [[nodiscard]] RunOptions parse_run(const std::vector<std::string>& arguments);
 [[nodiscard]] CollectiveOptions parse_collective(const std::vector<std::string>& arguments);
+[[nodiscard]] CompareOptions parse_compare(const std::vector<std::string>& arguments);
 [[nodiscard]] FitOptions parse_fit(const std::vector<std::string>& arguments);
 [[nodiscard]] ValidateOptions parse_validate(const std::vector<std::string>& arguments);
 [[nodiscard]] ListOptions parse_list(const std::vector<std::string>& arguments);

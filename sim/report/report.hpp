@@ -79,6 +79,9 @@ struct CalibrationText {
 [[nodiscard]] std::string result_table(const std::vector<JsonDocument>& points);
 /// What the table has no room for: learning rate for the larger batch, memory.
 [[nodiscard]] std::string result_notes(const std::vector<JsonDocument>& points);
+/// Two points of results that were read: which settings differ, what changes, and why.
+[[nodiscard]] std::string comparison(const JsonView& result_a, const JsonView& a,
+                                     const JsonView& result_b, const JsonView& b);
 /// As nccl-tests prints it, with what was chosen.
 [[nodiscard]] std::string collective_table(const std::vector<JsonDocument>& documents);
 /// For each size, what else was considered and why it was not taken.

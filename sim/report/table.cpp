@@ -23,6 +23,7 @@ std::string render(const std::vector<Row>& rows, std::size_t left) {
       const std::string pad(width[i] - row[i].size(), ' ');
       text += (i == 0 ? "" : "  ") + (i < left ? row[i] + pad : pad + row[i]);
     }
+    text.erase(text.find_last_not_of(' ') + 1);
     text += '\n';
   }
   return text;

@@ -363,6 +363,63 @@ def test_progress_on_a_terminal():
     assert stepcast(*SWEEP, "-o", "/dev/null").stderr.count("\n") == 1  # the warning: too short for a line
 
 
+# ------------------------------------------------------------------------------------- compare
+
+
+def test_compare_says_what_differs_what_it_changes_and_why(tmp_path):
+    fast, slow = tmp_path / "fast.json", tmp_path / "slow.json"
+    for path, rate in ((fast, 12.5e9), (slow, 1.25e9)):
+        assert stepcast("run", QUICKSTART, "--set", f"platform.node.nics.bandwidth_Bps={rate}", "-o", path).returncode == 0
+    done = stepcast("compare", fast, slow, "--points", "4,4")
+    assert done.returncode == 0 and done.stderr == ""
+    lines = done.stdout.splitlines()
+    assert lines[0] == f"A: {fast}, point 4, cluster.gpus = 16"
+    assert lines[3:6] == ["What differs:", "  platform.node.nics.bandwidth_Bps: 12500000000.0 -> 1250000000.0", ""]
+    a, b = (json.loads(path.read_text())["points"][4] for path in (fast, slow))
+    rows = {line.split()[0]: line.split() for line in lines[6:20] if line}
+    for name, key in (("compute", "compute_s"), ("exposed", "exposed_comm_s"), ("wait", "wait_s")):
+        before, after = 1e3 * a["split"][key], 1e3 * b["split"][key]
+        assert rows[name][1:5] == ["ms", f"{before:.3f}", f"{after:.3f}", f"{after - before:+.3f}"]
+    change = b["step_time_s"] - a["step_time_s"]
+    exposed = b["split"]["exposed_comm_s"] - a["split"]["exposed_comm_s"]
+    assert exposed > 0.5 * change > 0
+    assert (f"The step takes {1e3 * change:.3f} ms ({100 * change / a['step_time_s']:.1f} %) more; communication that "
+            f"nothing hides explains {1e3 * exposed:+.3f} ms of it ({100 * exposed / change:.0f} %).") in lines
+    assert f"Collectives are under way for {1e3 * b['comm_s']:.3f} instead of {1e3 * a['comm_s']:.3f} ms a step." in lines
+
+
+def test_compare_takes_the_first_and_the_last_point(tmp_path):
+    result = tmp_path / "r.json"
+    assert stepcast("run", QUICKSTART, "-o", result).returncode == 0
+    text = stepcast("compare", result).stdout
+    assert f"A: {result}, point 0, cluster.gpus = 1\nB: {result}, point 5, cluster.gpus = 32\n" in text
+    assert "  cluster.gpus: 1 -> 32\n" in text
+    same = stepcast("compare", result, result, "--points", "3,3").stdout
+    assert "No setting differs." in same and "The step takes the same time." in same
+
+
+def test_compare_counts_by_the_sample_when_the_work_differs(tmp_path):
+    result = tmp_path / "r.json"
+    assert stepcast("run", QUICKSTART, "--set", "cluster.gpus=16", "--set", "vary.training.accumulation_steps=[1,4]",
+                    "-o", result).returncode == 0
+    a, b = json.loads(result.read_text())["points"]
+    change = b["step_time_s"] / 128 - a["step_time_s"] / 32
+    assert (f"For each sample that a GPU takes, the step takes {-1e3 * change:.3f} ms "
+            f"({-100 * change / (a['step_time_s'] / 32):.1f} %) less; ") in stepcast("compare", result).stdout
+
+
+def test_compare_refuses_what_it_cannot_compare(tmp_path):
+    result = tmp_path / "r.json"
+    assert stepcast("run", QUICKSTART, "--set", "vary.cluster.gpus=[1,8]", "--set",
+                    'vary.collective.algorithm=["ring","nvls"]', "-o", result).returncode == 1
+    assert refused("compare", result, "--points", "0,4") == f"--points: {result} has points 0 to 3, not 4"
+    assert refused("compare", result).startswith(f"--points: point 3 of {result} failed: ")
+    assert refused("compare", QUICKSTART) == (
+        f'{QUICKSTART}:/format: must be "stepcast.result/1", got "stepcast.scenario/1"')
+    assert refused("compare") == "stepcast compare: name one or two results, such as a.json b.json"
+    assert refused("compare", result, "--points", "1") == "--points: must be two points such as 0,5, got 1"
+
+
 # -------------------------------------------------------------------------------------- errors
 
 
@@ -455,7 +512,7 @@ def test_a_failed_run_leaves_the_old_file(tmp_path):
     (("run",), "stepcast run: name a scenario file, such as scenarios/quickstart.json"),
     (("run", QUICKSTART, "--engine", "simgird"),
      '--engine: unknown "simgird"; did you mean "simgrid"? known: auto, simgrid, analytic'),
-    (("runn",), 'runn: unknown command; did you mean "run"? known: run, collective, fit, validate, list'),
+    (("runn",), 'runn: unknown command; did you mean "run"? known: run, collective, compare, fit, validate, list'),
     (("collective", "--platform", IDEAL, "--gpus", "8"), "--bytes: must be given"),
     (("collective", "--platform", IDEAL, "--gpus", "8", "--bytes", "1Mi"),
      "--bytes: must be a size such as 64KiB, 25MiB or 1000000, got 1Mi"),
