@@ -36,6 +36,8 @@ RUNS = {
         *(QUICKSTART, "--set", "training.sync=flat"),
         *("--set", "training.reference_global_batch=256"),
         *("--set", "model.measured.0.activation_bytes=3e9"),
+        *("--set", "platform.node.price_per_hour_usd=24.5", "--set", "platform.node.price_date=2025-06"),
+        *("--set", "platform.node.price_source=made up"),
     ),
     "a point that fails": (
         *(QUICKSTART, "--set", "vary.cluster.gpus=[1,2]", "--set", "collective.algorithm=nvls"),
@@ -206,6 +208,11 @@ def test_figures_are_what_the_page_says(run: str) -> None:
         assert point["comm_fraction"] == close(split["exposed_comm_s"] / step)
         assert point["throughput_samples_per_s"] == close(point["global_batch"] / step)
         assert point["scaling_efficiency"] == close(alone["step_time_s"] / step)
+        price = result["inputs"]["platform"]["document"]["node"].get("price_per_hour_usd")
+        cost = None if price is None else close(point["nodes"] * price / 3600 * step)
+        assert point["cost_per_step_usd"] == cost
+        per_sample = None if price is None else close(1e6 * price * point["nodes"] / 3600 * step / point["global_batch"])
+        assert point["cost_per_million_samples_usd"] == per_sample
 
         on_gpu = split["compute_s"] + split["host_s"] + split["optimizer_s"]
         busy = [(b["end_s"] - b["start_s"]) * b["runs_per_step"] for b in buckets]

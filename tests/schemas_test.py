@@ -156,6 +156,7 @@ PLATFORM_SMALL = {
     "fabric": {"kind": "switch"},
     "nodes": 2,
 }
+PRICE = {"price_per_hour_usd": 10, "price_source": "a list of prices", "price_date": "2025-06"}
 PLATFORM_FULL = {
     **PLATFORM_SMALL,
     "gpu": {
@@ -168,6 +169,7 @@ PLATFORM_FULL = {
     },
     "node": {
         "gpus": 2,
+        **PRICE,
         "interconnect": {
             "kind": "nvlink_mesh",
             **LINK,

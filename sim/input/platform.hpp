@@ -80,6 +80,12 @@ struct Fabric {
   bool rails = false;               ///< NIC i of all nodes of a group has a leaf of its own
 };
 
+/// What one node costs to rent.
+struct Price {
+  double usd_per_hour = 0.0;
+  std::string source, date;
+};
+
 struct Platform {
   std::string name;
   std::string source;
@@ -92,6 +98,7 @@ struct Platform {
   NodeGraph node_graph;
   Fabric fabric;
   std::optional<Nics> nics;  ///< always there when there is more than one node
+  std::optional<Price> price;
 
   [[nodiscard]] bool has_switch() const { return interconnect == "switch"; }
   [[nodiscard]] bool over_pcie() const { return interconnect == "pcie_tree"; }

@@ -266,14 +266,16 @@ std::vector<Axis> read_axes(const JsonDocument& scenario, const std::filesystem:
       for (const std::string& file : matching_files(folder, name, pattern))
         add(file, pattern.where());
     };
+    std::size_t place = 0;
     if (values.is_object())
       add_files(values);
     else
       for (const JsonView& value : values.elements()) {
+        const std::string where = fmt::format("{}/{}", values.where(), place++);
         if (value.is_object() && value.find("glob"))
           add_files(value);
         else
-          add(value.dump(), value.where());
+          add(value.dump(), where);
       }
     if (axis.values.empty()) values.fail("must list at least one value");
     if (axis.values.size() > most_points / points)

@@ -130,6 +130,16 @@ std::string change_table(const JsonView& a, const JsonView& b) {
                     fmt::format("{:.{}f}", after, places),
                     fmt::format("{:+.{}f}", after - before, places), relative});
   }
+  const auto cost_of = [](const JsonView& point) {
+    const auto cost = point.find("cost_per_million_samples_usd");
+    return cost && !cost->is_null() ? cost->number() : 0.0;
+  };
+  const double before = cost_of(a);
+  const double after = cost_of(b);
+  if (before > 0.0 && after > 0.0)
+    rows.push_back({"cost", "USD/1e6 samples", fmt::format("{:.4g}", before),
+                    fmt::format("{:.4g}", after), fmt::format("{:+.4g}", after - before),
+                    fmt::format("{:+.1f} %", 100.0 * (after / before - 1.0))});
   return render(rows, /*left=*/2);
 }
 

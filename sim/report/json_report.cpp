@@ -207,6 +207,8 @@ std::string point_json(const Point& point, const StepResult& result, std::string
                {"comm_fraction", result.comm_fraction},
                {"throughput_samples_per_s", result.throughput_samples_per_s},
                {"scaling_efficiency", result.scaling_efficiency},
+               {"cost_per_step_usd", or_null(result.cost_per_step_usd)},
+               {"cost_per_million_samples_usd", or_null(result.cost_per_million_samples_usd)},
                {"sent_bytes_per_rank", result.sent_per_rank.value()},
                {"all_reduce_bytes_per_sample", result.all_reduce_bytes_per_sample},
                {"memory", memory_json(result.memory)},

@@ -145,6 +145,24 @@ std::string interference_note(const std::vector<JsonDocument>& points) {
       worst.root().at("basis").at("interference").string());
 }
 
+/// The cheapest of the points with a price.
+std::string cost_note(const std::vector<JsonDocument>& points) {
+  const JsonDocument* cheapest = nullptr;
+  const auto cost_of = [](const JsonDocument& point) {
+    return point.root().at("cost_per_million_samples_usd");
+  };
+  for (const JsonDocument& point : points)
+    if (!cost_of(point).is_null() &&
+        (cheapest == nullptr || cost_of(point).number() < cost_of(*cheapest).number()))
+      cheapest = &point;
+  if (cheapest == nullptr) return {};
+  const JsonView point = cheapest->root();
+  return fmt::format("Cost: {}{:.4g} USD per million samples at {} GPUs, {:.3g} USD per step\n",
+                     points.size() > 1 ? "at least " : "",
+                     point.at("cost_per_million_samples_usd").number(),
+                     point.at("world_size").dump(), point.at("cost_per_step_usd").number());
+}
+
 }  // namespace
 
 std::string result_notes(const std::vector<JsonDocument>& all) {
@@ -179,6 +197,7 @@ std::string result_notes(const std::vector<JsonDocument>& all) {
     if (point.root().at("host_bound").boolean())
       text += fmt::format("Host bound at {} GPUs: the host issues kernels for the whole step\n",
                           point.root().at("world_size").dump());
+  text += cost_note(points);
   const JsonView memory = fullest->root().at("memory");
   const JsonView gpu = memory.at("gpu_bytes");
   text += fmt::format("Memory per GPU: {}{}{}\n",

@@ -420,6 +420,18 @@ def test_compare_refuses_what_it_cannot_compare(tmp_path):
     assert refused("compare", result, "--points", "1") == "--points: must be two points such as 0,5, got 1"
 
 
+def test_a_price_gives_a_cost():
+    point, = result_of("run", QUICKSTART, "--set", "platform=../platforms/aws_p5.json", "--set", "calibration=null",
+                       "--set", "cluster.gpus=12", "-o", "-")["points"]
+    # Two nodes at 55.04 USD an hour, of the second only half is used.
+    assert point["cost_per_step_usd"] == pytest.approx(2 * 55.04 / 3600 * point["step_time_s"])
+    assert point["cost_per_million_samples_usd"] == pytest.approx(1e6 * point["cost_per_step_usd"] / (12 * 32))
+    point, = result_of("run", QUICKSTART, "--set", "cluster.gpus=8", "-o", "-")["points"]
+    assert point["cost_per_step_usd"] is None and point["cost_per_million_samples_usd"] is None
+    assert refused("run", QUICKSTART, "--set", "platform.node.price_per_hour_usd=3").endswith(
+        '/node: the key "price_source" is missing')
+
+
 # -------------------------------------------------------------------------------------- errors
 
 
