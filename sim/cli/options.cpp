@@ -68,6 +68,14 @@ int whole_number(const std::string& name, const std::string& text, int min, int 
   return number;
 }
 
+double share(const std::string& name, const std::string& text) {
+  double number = 0.0;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || rest != text.data() + text.size() || !(number > 0.0 && number <= 1.0))
+    throw InputError(option_name(name), fmt::format("must be in (0, 1], got {}", text));
+  return number;
+}
+
 std::int64_t byte_count(const std::string& name, const std::string& text, const char* also = "") {
   const auto bytes = parse_bytes(text);
   if (!bytes)
@@ -109,8 +117,9 @@ RunOptions parse_run(const std::vector<std::string>& arguments) {
       "trace", po::value<std::string>(), "")("trace-ranks", po::value<std::string>(), "")(
       "set", po::value<std::vector<std::string>>()->composing(), "")(
       "engine", po::value<std::string>()->default_value("auto"), "")(
-      "jobs", po::value<std::string>(), "")("resume", "")("dry-run", "")(
-      "scenario", po::value<std::vector<std::string>>(), "");
+      "jobs", po::value<std::string>(), "")("resume", "")("dry-run", "")("answer", "")(
+      "threshold", po::value<std::string>(), "")("scenario", po::value<std::vector<std::string>>(),
+                                                 "");
   po::positional_options_description positional;
   positional.add("scenario", -1);
   const po::variables_map values = parse(options, positional, arguments);
@@ -136,6 +145,11 @@ RunOptions parse_run(const std::vector<std::string>& arguments) {
   run.jobs = jobs_of(values);
   run.resume = values.count("resume") > 0;
   run.dry_run = values.count("dry-run") > 0;
+  run.answer = values.count("answer") > 0;
+  if (const auto text = text_of(values, "threshold")) {
+    if (!run.answer) throw InputError("--threshold", "is for --answer");
+    run.threshold = share("threshold", *text);
+  }
   if (run.resume && (!run.json || *run.json == "-"))
     throw InputError("--resume", "needs -o FILE, beside which an interrupted run left its points");
   if (run.scenarios.size() > 1 && (run.json || run.csv || run.trace))

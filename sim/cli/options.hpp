@@ -25,6 +25,8 @@ struct RunOptions {
   int trace_ranks = 0;
   bool resume = false;   ///< go on with what an interrupted run left
   bool dry_run = false;  ///< print the points only
+  bool answer = false;   ///< say in words what the points say
+  double threshold = 0.75;
 };
 
 struct CollectiveOptions {

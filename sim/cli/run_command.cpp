@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include <fmt/format.h>
@@ -10,6 +11,7 @@
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "base/version.hpp"
+#include "cli/answer.hpp"
 #include "cli/commands.hpp"
 #include "cli/output_file.hpp"
 #include "cli/point_store.hpp"
@@ -49,17 +51,17 @@ std::string one_line(std::string text) {
   return text;
 }
 
-/// In the child: the point's JSON on the first line, then its trace events, one a line.
-std::string simulate_point(const Study& study, std::size_t index, const RunOptions& options) {
-  const Point point = study.points[index];
+/// In a child: the point's JSON on the first line, then its trace events, one a line.
+std::string simulate_point(const Point& point, const RunOptions& options,
+                           std::optional<std::size_t> traced_as) {
   const Job job = job_of(point);
   const bool analytic = options.engine == EngineKind::analytic;
   const Timeline timeline = analytic ? simulate_analytically(job) : simulate_with_simgrid(job);
   std::string answer =
       point_json(point, summarize(point, job, timeline), analytic ? "analytic" : "simgrid");
-  if (options.trace)
+  if (traced_as)
     for (const std::string& event :
-         chrome_trace_events(job, timeline, index, point_name(point), options.trace_ranks))
+         chrome_trace_events(job, timeline, *traced_as, point_name(point), options.trace_ranks))
       answer += "\n" + event;
   return answer;
 }
@@ -157,7 +159,10 @@ std::size_t simulate_all(const std::string& path, const Study& study, const RunO
   Failures failures(count, missing.size() < count);
   run_isolated(
       missing, options.jobs,
-      [&](std::size_t index) { return simulate_point(study, index, options); },
+      [&](std::size_t index) {
+        return simulate_point(study.points[index], options,
+                              options.trace ? std::optional(index) : std::nullopt);
+      },
       [&](std::size_t index, const Outcome& outcome) {
         if (outcome.kind == Outcome::Kind::done) {
           std::vector<std::string> lines = split(outcome.text, '\n');
@@ -242,6 +247,12 @@ int run_scenario(const std::string& path, const RunOptions& options) {
   warn_of_foreign_inputs(study);
   write_outputs(outputs, study, *store);
   store->remove();
+  std::string words;
+  if (options.answer)
+    words = answer(study, [&](std::size_t index) { return store->point(index); },
+                   {options.threshold, options.jobs, [&](const Point& point) {
+                      return simulate_point(point, options, std::nullopt);
+                    }});
   if (!outputs.use_stdout()) {
     std::vector<JsonDocument> shown;
     for (std::size_t i = 0; i < std::min(count, most_shown); ++i)
@@ -251,6 +262,7 @@ int run_scenario(const std::string& path, const RunOptions& options) {
     print_rest(count);
     fmt::print("\n{}", result_notes(shown));
   }
+  if (!words.empty()) fmt::print(outputs.use_stdout() ? stderr : stdout, "\n{}", words);
   if (failed > 0) fmt::print(stderr, "stepcast: {} of {} points failed\n", failed, count);
   return failed > 0 ? 1 : 0;
 }

@@ -420,6 +420,86 @@ def test_compare_refuses_what_it_cannot_compare(tmp_path):
     assert refused("compare", result, "--points", "1") == "--points: must be two points such as 0,5, got 1"
 
 
+# -------------------------------------------------------------------------------------- answer
+
+
+def answer_of(*arguments):
+    done = stepcast("run", QUICKSTART, "--answer", *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout[done.stdout.index("\nAnswer\n") + 1:]
+
+
+def changes_in(text):
+    """The table of what would change, as fractions."""
+    rows = text[text.index("would change with\n"):].splitlines()[1:]
+    return {row[:-len(row.split()[-2]) - 2].strip(): float(row.split()[-2]) / 100 for row in rows}
+
+
+def test_answer_says_where_the_efficiency_falls():
+    text = answer_of("--threshold", "0.98")
+    assert "\n  the efficiency falls under 98 % at 16 GPUs (97.4 %; 98.8 % at 8)\n" in text
+    assert "at cluster.gpus = 16: " in text
+    text = answer_of()
+    assert "\n  the efficiency stays above 75 %: at least 96.9 %, at 32 GPUs of up to 32\n" in text
+    text = answer_of("--set", "vary.training.sync=[\"ddp\",\"flat\"]", "--threshold", "0.95")
+    assert "\n  training.sync = ddp: the efficiency stays above 95 %" in text
+    assert "\n  training.sync = flat: the efficiency falls under 95 % at " in text
+
+
+def test_answer_simulates_each_change():
+    base = ("--set", "cluster.gpus=16")
+
+    def time_per_sample(*sets):
+        point, = result_of("run", QUICKSTART, *base, *[word for text in sets for word in ("--set", text)], "-o",
+                           "-")["points"]
+        return point["step_time_s"] / point["global_batch"]
+
+    changes = changes_in(answer_of(*base))
+    before = time_per_sample()
+    nics = json.loads((ROOT / "platforms/dgx1v.json").read_text())["node"]
+    sets = {
+        "10 % faster network, in and between nodes": (
+            f"platform.node.nics.bandwidth_Bps={1.1 * nics['nics']['bandwidth_Bps']}",
+            f"platform.node.interconnect.bandwidth_Bps={1.1 * nics['interconnect']['bandwidth_Bps']}"),
+        "buckets of 50 MiB instead of 25 MiB": ("training.bucket_cap_bytes=50MiB",),
+        "buckets of 12.5 MiB instead of 25 MiB": ("training.bucket_cap_bytes=13107200",),
+        "2 accumulation steps instead of 1": ("training.accumulation_steps=2",)}
+    for name, changed in sets.items():
+        assert changes[name] == pytest.approx(time_per_sample(*changed) / before - 1, abs=6e-5), name
+    other, = (name for name in changes if name.endswith(", the best other algorithm"))
+    times = {name: time_per_sample(f"collective.algorithm={name}") for name in
+             ("binary_tree", "direct", "double_binary_tree", "hierarchical", "recursive_doubling",
+              "recursive_halving_doubling")}
+    assert changes[other] <= min(times.values()) / before - 1 + 6e-5
+    assert changes[other] == pytest.approx(time_per_sample(f"collective.algorithm={other.split(',')[0]}") / before - 1,
+                                           abs=6e-5)
+
+
+def test_answer_halves_the_alphas():
+    base = ("--set", "cluster.gpus=16", "--set", "calibration=null", "--set", "platform=../platforms/ideal.json",
+            "--set", "training.sync=per_tensor")
+    half = ("--set", "platform.node.nics.alpha_s=1e-6")  # of 2e-6
+    before, after = (result_of("run", QUICKSTART, *sets, "-o", "-")["points"][0]["step_time_s"]
+                     for sets in (base, base + half))
+    text = answer_of(*base)
+    assert changes_in(text)["half the latency (alpha)"] == pytest.approx(after / before - 1, abs=6e-5)
+    assert after / before < 0.97 and "latency: exposed communication is " in text
+
+
+def test_answer_names_the_bottleneck():
+    slow_network = ("--set", "platform.node.nics.bandwidth_Bps=2e8", "--set", "cluster.gpus=16")
+    assert ": the inter-node links: exposed communication is " in answer_of(*slow_network)
+    straggler = ("--set", "cluster.gpus=16", "--set", 'imperfections={"slow_ranks":[{"rank":3,"time_factor":1.5}]}')
+    assert ": stragglers: waiting for other ranks is " in answer_of(*straggler)
+
+
+def test_answer_goes_to_stderr_beside_a_result_on_stdout():
+    done = stepcast("run", QUICKSTART, "--set", "cluster.gpus=8", "--answer", "-o", "-")
+    assert json.loads(done.stdout)["format"] == "stepcast.result/1" and "\nAnswer\n" in done.stderr
+    assert refused("run", QUICKSTART, "--answer", "--threshold", "75") == "--threshold: must be in (0, 1], got 75"
+    assert refused("run", QUICKSTART, "--threshold", "0.5") == "--threshold: is for --answer"
+
+
 def test_a_price_gives_a_cost():
     point, = result_of("run", QUICKSTART, "--set", "platform=../platforms/aws_p5.json", "--set", "calibration=null",
                        "--set", "cluster.gpus=12", "-o", "-")["points"]
