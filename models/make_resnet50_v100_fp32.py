@@ -469,6 +469,15 @@ def main():
             ],
             "  ",
         ),
+        listed(
+            "batch_norms",
+            [
+                one_line(span=json.dumps(layer.name), channels=layer.parameters[0][1])
+                for layer in layers
+                if layer.kind == "bn"
+            ],
+            "  ",
+        ),
         '  "optimizer": {"name": "SGD with momentum", "state_bytes_per_element": 4}',
         f'  "measured": [\n{measure(runs)}\n  ]',
     ]

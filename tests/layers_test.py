@@ -7,8 +7,8 @@ SIM = Path(__file__).resolve().parent.parent / "sim"
 LAYERS = ["base", "input", "workload", "fit", "collective", "engine", "result", "report", "cli"]
 ONLY_IN = {  # header -> the files that may include it
     r"simgrid/|xbt/": {"engine/simgrid_network.cpp"},
-    r"nlohmann/json\.hpp": {"base/json_view.cpp", "report/json_report.cpp"},
-    r"Eigen/": {"fit/regimes.cpp"},
+    r"nlohmann/json\.hpp": {"base/json_events.cpp", "base/json_view.cpp", "report/json_report.cpp"},
+    r"Eigen/": {"fit/figures.cpp", "fit/regimes.cpp"},
     r"boost/": {"cli/options.cpp"},
 }
 INCLUDE = re.compile(r'^\s*#include\s+[<"]([^>"]+)[>"]', re.MULTILINE)

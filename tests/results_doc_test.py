@@ -43,6 +43,10 @@ RUNS = {
         *(QUICKSTART, "--set", "vary.cluster.gpus=[1,2]", "--set", "collective.algorithm=nvls"),
     ),
 }
+RUNS["too large"] = (
+    *(QUICKSTART, "--set", "training.accumulation_steps=3"),
+    *("--set", "model.measured.0.activation_bytes=64e9"),
+)
 COLLECTIVE = ("--platform", "platforms/dgx1v.json", "--gpus", "16", "--bytes", "1KiB,64MiB")
 
 
@@ -252,12 +256,24 @@ def test_figures_are_what_the_page_says(run: str) -> None:
             assert mean_bytes * (1 - 1e-9) <= link["busiest_bytes"] <= link["total_bytes"]
 
         memory = point["memory"]
-        parts = ("parameters", "gradients", "optimizer", "bucket", "nccl", "activation")
+        parts = ("parameters", "master", "gradients", "optimizer", "bucket", "hook", "nccl", "framework", "activation")
         assert memory["known_bytes"] == sum(memory[f"{part}_bytes"] or 0 for part in parts)
-        channels = max((bucket["channels"] for bucket in buckets), default=0)
-        assert memory["nccl_bytes"] == channels * (512 * 1024 + 4915200 + 4 * 1024 * 1024)
+        channels = {bucket["algorithm"]: 0 for bucket in buckets}
+        for bucket in buckets:
+            channels[bucket["algorithm"]] = max(channels[bucket["algorithm"]], bucket["channels"])
+        connections = sum(count * (3 if "tree" in name else 1) for name, count in channels.items())
+        assert memory["nccl_bytes"] == connections * (512 * 1024 + 4915200 + 4 * 1024 * 1024)
         assert memory["bucket_bytes"] == (memory["gradients_bytes"] if buckets else 0)
-        assert memory["fits"] == (None if memory["activation_bytes"] is None else True)
+        activations, gpu = memory["activation_bytes"], memory["gpu_bytes"]
+        assert memory["fits"] == (None if activations is None else memory["known_bytes"] <= gpu)
+        fitting = (memory["fitting_micro_batch"], memory["fitting_accumulation_steps"])
+        if memory["fits"] is False:
+            others = memory["known_bytes"] - activations
+            sizes = [b for b in range(1, samples + 1) if samples % b == 0]
+            size = max(b for b in sizes if others + activations * b / point["micro_batch"] <= gpu)
+            assert fitting == (size, samples // size)
+        else:
+            assert fitting == (None, None)
 
         wanted = result["scenario"]["training"]["reference_global_batch"]
         reference = point["micro_batch"] if wanted == "auto" else wanted
@@ -266,6 +282,9 @@ def test_figures_are_what_the_page_says(run: str) -> None:
             "reference_global_batch": reference,
             "linear_factor": close(growth),
             "sqrt_factor": close(math.sqrt(growth)),
+            "rule": "linear",
+            "warm_up_epochs": 5 if growth > 1 else 0,
+            "batch_norm_samples": point["micro_batch"],
         }
 
 

@@ -60,6 +60,15 @@ SCENARIO_FULL = {
         "bucket_cap_bytes": 1000,
         "first_bucket_bytes": 100,
         "broadcast_buffers": True,
+        "gradient_as_bucket_view": True,
+        "find_unused_parameters": True,
+        "communication_hook": "fp16",
+        "iteration": "first",
+        "synchronized_batch_norm": True,
+        "fusion_bytes": 1000,
+        "cycle_time_s": 0.001,
+        "merge_cost": {"overhead_s": 1e-5, "rate_Bps": 1e9},
+        "data_loader": {"time_s_per_sample": 0.001, "workers": 8},
         "reference_global_batch": 8,
     },
     "collective": {
@@ -80,6 +89,7 @@ SCENARIO_FULL = {
         "slow_nodes": [{"node": 0, "time_factor": 1.25}],
         "slow_nics": [{"node": 0, "nic": 0, "rate_factor": 0.5}],
         "jitter": {"relative_sd": 0.03, "seed": 7},
+        "straggler": {"rank": 0, "time_factor": 3.0, "every_steps": 10},
     },
     "interference": {"computation_factor": 1.25, "communication_factor": 1.5},
     "vary": {"training.accumulation_steps": [1, 2]},
@@ -133,6 +143,9 @@ TRACE_FULL = {
         {"name": "b", "elements": 10, "dtype": "float16"},
     ],
     "buffers": [{"elements": 20, "dtype": "float32"}, {"elements": 1, "dtype": "int64"}],
+    "batch_norms": [{"span": "layer", "channels": 64}],
+    "optimizer": {"name": "Adam", "state_bytes_per_element": 8, "master_weights": True},
+    "modelled": True,
     "measured": [
         {
             **TRACE_SMALL["measured"][0],
@@ -178,7 +191,7 @@ PLATFORM_FULL = {
         },
         "nics": {"count": 2, **LINK, "near_gpus": [[0], [1]], "source": "data sheet"},
     },
-    "fabric": {"kind": "switch", "source": "data sheet"},
+    "fabric": {"kind": "switch", "node_pair_bandwidth_Bps": 2e9, "source": "data sheet"},
 }
 SWITCH_FULL = {"nvlinks": 2, "nvlink_sharp": True, "source": "data sheet"}
 NVIDIA = {
@@ -193,6 +206,7 @@ NVIDIA = {
     "fabric": {
         "kind": "fat_tree",
         "levels": [{"nodes_per_group": 1, "oversubscription": 2}],
+        "node_pair_bandwidth_Bps": 1e9,
         "source": "data sheet",
     },
 }
@@ -217,6 +231,7 @@ PCIE = {
         "kind": "rail",
         "nodes_per_group": 1,
         "oversubscription": 2,
+        "node_pair_bandwidth_Bps": 1e9,
         "source": "data sheet",
     },
 }
@@ -262,7 +277,7 @@ CALIBRATION_FULL = {
     "protocols": [
         protocol("Simple", stderr=1e-7, source="fit"),
         protocol("LL"),
-        protocol("LL128"),
+        {key: value for key, value in protocol("LL128").items() if key != "range"},
     ],
     "samples": [
         {
@@ -385,11 +400,12 @@ class Rule:
 
 
 RULES = [
-    Rule("scenario", "/training/micro_batch", "FILE:/training/micro_batch: .* was measured at"),
+    Rule("scenario", "/training/micro_batch", r"FILE:/training/micro_batch: .* was measured at \(4\), got"),
     Rule("scenario", "/cluster/gpus", r"FILE:/cluster/gpus: .* \[1, 4\] \(2 nodes of 2 GPUs in "),
     Rule("scenario", "/collective/algorithm", "FILE:/collective/algorithm: nvls.* needs switches"),
     Rule("scenario", "/collective/chunking", "FILE:/collective/chunking: NCCL's chunks need"),
     Rule("scenario", "/cluster/gpus_per_node", "FILE:/cluster/gpus_per_node: "),
+    Rule("scenario", "/imperfections/straggler/rank", r"FILE:/imperfections/straggler/rank: there "),
     Rule("scenario", r"/imperfections/slow_ranks/.*", r"FILE:/imperfections/slow_ranks/\d+/rank: there are "),
     Rule("scenario", r"/imperfections/slow_nodes/.*", r"FILE:/imperfections/slow_nodes/\d+/node: "),
     Rule("scenario", r"/imperfections/slow_nics/.*", r"FILE:/imperfections/slow_nics/\d+: "),
@@ -399,6 +415,7 @@ RULES = [
     Rule("trace", "/measured", "FILE:/measured/1/micro_batch: micro-batches must rise"),
     Rule("trace", "/measured/0/step_time_s/(min|max)", "FILE:/measured/0/step_time_s/median: "),
     Rule("trace", "/measured/0/backward.*", "FILE:/measured/0/backward: .* in exactly one span"),
+    Rule("trace", "/batch_norms.*|/measured.*", "FILE:/batch_norms/0/span: must be the name of one"),
     Rule("trace", "/measured/0/backward.*", "FILE:/measured/0: its spans take no time at all"),
     Rule("platform", "/node/gpus", "FILE:/node/interconnect: a node with one GPU", True),
     Rule("platform", "/node/nics/near_gpus", "FILE:/node/nics/near_gpus: must hold one list for"),

@@ -1,4 +1,5 @@
 // stepcast fit: nccl-tests logs become a report and a calibration.
+#include <algorithm>
 #include <cmath>
 #include <tuple>
 
@@ -10,6 +11,7 @@
 #include "cli/log_files.hpp"
 #include "cli/output_file.hpp"
 #include "engine/measured.hpp"
+#include "engine/overheads.hpp"
 #include "fit/curve.hpp"
 #include "fit/regimes.hpp"
 #include "input/calibration.hpp"
@@ -112,18 +114,60 @@ std::optional<CalibrationText::Rate> fit_link(const Curve& curve, const Calibrat
       value, slope.value > 0.0 ? value * slope.standard_error / slope.value : 0.0, nominal.value()};
 }
 
-void fit_links(CalibrationText& text, const Platform& machine, const std::vector<Curve>& curves) {
-  Calibration calibration;
-  calibration.platform = machine.name;
-  calibration.nccl_version = text.nccl_version;
-  calibration.machine = machine;
+void fit_links(CalibrationText& text, Calibration& calibration, const std::vector<Curve>& curves) {
   if (const Curve* curve = curve_for_links(curves, false)) {
     text.intra_node = fit_link(*curve, calibration, &Calibration::intra_node_share);
     if (text.intra_node)
       calibration.intra_node_share = text.intra_node->value_Bps / text.intra_node->nominal_Bps;
   }
-  if (const Curve* curve = curve_for_links(curves, true))
+  if (const Curve* curve = curve_for_links(curves, true)) {
     text.inter_node = fit_link(*curve, calibration, &Calibration::inter_node_share);
+    if (text.inter_node)
+      calibration.inter_node_share = text.inter_node->value_Bps / text.inter_node->nominal_Bps;
+  }
+}
+
+/// Rates from the largest messages, overheads from the small ones with these rates, and the rates
+/// again with these overheads.
+void fit_mechanism(CalibrationText& text, const Platform& machine,
+                   const std::vector<Curve>& curves) {
+  Calibration calibration;
+  calibration.platform = machine.name;
+  calibration.nccl_version = text.nccl_version;
+  calibration.machine = machine;
+  fit_links(text, calibration, curves);
+  text.overheads = fit_overheads(curves, calibration);
+  for (const OverheadFit& fit : text.overheads)
+    if (fit.is_determined()) calibration.protocols.push_back(fit.figures);
+  if (!calibration.protocols.empty()) fit_links(text, calibration, curves);
+}
+
+std::string figure_text(const FoundFigure& found, double unit, const char* unit_name) {
+  const double value = found.fitted.value * unit;
+  if (found.held) return fmt::format("{:.4g}{} (not determined)", value, unit_name);
+  return fmt::format("{:.4g} +- {:.2g}{}", value, found.fitted.standard_error * unit, unit_name);
+}
+
+void print_overheads(const std::vector<OverheadFit>& overheads) {
+  for (const OverheadFit& fit : overheads) {
+    if (!fit.is_determined()) {
+      fmt::print("{}: overheads not determined: {}\n", fit.figures.name, fit.why_not);
+      continue;
+    }
+    fmt::print(
+        "{}: launch {}, hop between nodes {}, hop inside a node {}, work per byte {}; {} sizes, "
+        "median {:.1f} %, worst {:.1f} %\n",
+        fit.figures.name, figure_text(fit.launch, 1e6, " us"),
+        figure_text(fit.hop_between_nodes, 1e6, " us"),
+        figure_text(fit.hop_inside_node, 1e6, " us"), figure_text(fit.work_per_byte, 1.0, ""),
+        fit.samples, 100 * fit.median_abs, 100 * fit.max_abs);
+    if (!fit.outliers.empty())
+      fmt::print("    outliers: {}\n",
+                 fmt::join(fit.outliers.begin(),
+                           fit.outliers.begin() + static_cast<std::ptrdiff_t>(std::min(
+                                                      fit.outliers.size(), named_outliers)),
+                           ", "));
+  }
 }
 
 CalibrationText calibration_of(const FitOptions& options, const std::vector<LogContents>& logs,
@@ -149,11 +193,16 @@ CalibrationText calibration_of(const FitOptions& options, const std::vector<LogC
   text.command = fmt::format("stepcast fit {}", fmt::join(names, " "));
   const std::vector<Curve> curves = curves_of(samples);
   for (const Curve& curve : curves) text.curves.emplace_back(curve.key(), fit_regimes(curve));
-  fit_links(text, machine, curves);
+  fit_mechanism(text, machine, curves);
   return text;
 }
 
 }  // namespace
+
+std::string calibration_from(const FitOptions& options, const std::vector<LogContents>& logs,
+                             const JsonDocument& platform) {
+  return calibration_json(calibration_of(options, logs, platform));
+}
 
 int fit_command(const FitOptions& options) {
   std::optional<JsonDocument> platform;
@@ -172,7 +221,7 @@ int fit_command(const FitOptions& options) {
   std::vector<std::string> refused;
   for (const LogOptions& log : options.logs) {
     try {
-      logs.push_back(read_log(log, options.output.has_value()));
+      logs.push_back(read_log(log, options.platform.has_value()));
     } catch (const InputError& error) {
       refused.emplace_back(error.what());
       continue;
@@ -191,7 +240,10 @@ int fit_command(const FitOptions& options) {
   if (report)
     fmt::print("\n{} of {} logs read, {} refused\n", logs.size(), options.logs.size(),
                refused.size());
-  if (output) output->write(calibration_json(calibration_of(options, logs, *platform)));
+  if (!platform) return 0;
+  const CalibrationText calibration = calibration_of(options, logs, *platform);
+  if (report) print_overheads(calibration.overheads);
+  if (output) output->write(calibration_json(calibration));
   return 0;
 }
 

@@ -1,7 +1,10 @@
 // stepcast list: what there is to choose from.
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <set>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -10,22 +13,30 @@
 #include "cli/commands.hpp"
 #include "collective/algorithms.hpp"
 #include "input/calibration.hpp"
+#include "input/importer.hpp"
 #include "input/platform.hpp"
+#include "input/step_trace.hpp"
 
 namespace stepcast {
 
 namespace {
 
-/// Those beside the platforms of the current folder.
-void list_calibrations() {
+/// Those in a folder below the current one, by name.
+std::vector<std::filesystem::path> files_of(const std::filesystem::path& folder,
+                                            const std::string& ending) {
   std::vector<std::filesystem::path> files;
-  const std::filesystem::path folder = "platforms";
   if (std::filesystem::is_directory(folder))
     for (const auto& entry : std::filesystem::directory_iterator(folder))
-      if (entry.path().string().ends_with(".calibration.json")) files.push_back(entry.path());
+      if (entry.path().string().ends_with(ending)) files.push_back(entry.path());
   if (files.empty())
-    throw InputError("stepcast list", "no platforms/*.calibration.json below the current folder");
+    throw InputError("stepcast list",
+                     fmt::format("no {}/*{} below the current folder", folder.string(), ending));
   std::sort(files.begin(), files.end());
+  return files;
+}
+
+void list_calibrations() {
+  const std::vector<std::filesystem::path> files = files_of("platforms", ".calibration.json");
   fmt::print("{:<50}  {:<40}  {:>5}  {:>6}  {:>7}  {}\n", "calibration", "name", "nodes", "ranks",
              "samples", "collectives");
   for (const std::filesystem::path& path : files) {
@@ -40,6 +51,20 @@ void list_calibrations() {
     }
     fmt::print("{:<50}  {:<40}  {:>5}  {:>6}  {:>7}  {}\n", path.string(), calibration.name, nodes,
                ranks, calibration.samples.size(), fmt::join(operations, ", "));
+  }
+}
+
+void list_models() {
+  const std::vector<std::filesystem::path> files = files_of("models", ".json");
+  fmt::print("{:<40}  {:<26}  {:<24}  {:<9}  {:>14}  {}\n", "model", "name", "GPU", "precision",
+             "parameters", "micro-batches");
+  for (const std::filesystem::path& path : files) {
+    const StepTrace trace = read_step_trace(JsonDocument::read_file(path).root());
+    std::vector<std::int64_t> micro_batches;
+    for (const MeasuredStep& step : trace.measured) micro_batches.push_back(step.micro_batch);
+    fmt::print("{:<40}  {:<26}  {:<24}  {:<9}  {:>14}  {}{}\n", path.string(), trace.name,
+               trace.gpu, trace.precision, trace.elements(), fmt::join(micro_batches, ", "),
+               trace.modelled ? " (modelled)" : "");
   }
 }
 
@@ -64,14 +89,22 @@ int list_command(const ListOptions& options) {
     for (const std::string& name : topologies().names()) fmt::print("{}\n", name);
     return 0;
   }
+  if (options.what == "importers") {
+    for (const std::string& name : importers().names()) fmt::print("{}\n", name);
+    return 0;
+  }
   if (options.what == "calibrations") {
     list_calibrations();
     return 0;
   }
-  throw InputError(
-      "stepcast list",
-      fmt::format("unknown \"{}\"{}", options.what,
-                  suggest(options.what, {"algorithms", "topologies", "calibrations"})));
+  if (options.what == "models") {
+    list_models();
+    return 0;
+  }
+  throw InputError("stepcast list",
+                   fmt::format("unknown \"{}\"{}", options.what,
+                               suggest(options.what, {"algorithms", "topologies", "importers",
+                                                      "calibrations", "models"})));
 }
 
 }  // namespace stepcast

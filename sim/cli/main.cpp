@@ -44,9 +44,12 @@ int dispatch(const std::vector<std::string>& words) {
   if (words[0] == "fit") return run_or_help("fit", parse_fit(arguments), fit_command);
   if (words[0] == "validate")
     return run_or_help("validate", parse_validate(arguments), validate_command);
+  if (words[0] == "import") return run_or_help("import", parse_import(arguments), import_command);
+  if (words[0] == "trace") return run_or_help("trace", parse_trace(arguments), trace_command);
   if (words[0] == "list") return run_or_help("list", parse_list(arguments), list_command);
-  throw InputError(words[0], "unknown command" + suggest(words[0], {"run", "collective", "compare",
-                                                                    "fit", "validate", "list"}));
+  throw InputError(words[0],
+                   "unknown command" + suggest(words[0], {"run", "collective", "compare", "fit",
+                                                          "import", "trace", "validate", "list"}));
 }
 
 }  // namespace

@@ -349,6 +349,59 @@ ValidateOptions parse_validate(const std::vector<std::string>& arguments) {
   return validate;
 }
 
+ImportOptions parse_import(const std::vector<std::string>& arguments) {
+  po::options_description options;
+  options.add_options()("help,h", "")("output,o", po::value<std::string>(), "")(
+      "calibration", po::value<std::string>(), "")("platform", po::value<std::string>(), "")(
+      "set", po::value<std::vector<std::string>>()->composing(), "")(
+      "format", po::value<std::string>(), "")("file", po::value<std::vector<std::string>>(), "");
+  po::positional_options_description positional;
+  positional.add("format", 1).add("file", -1);
+  const po::variables_map values = parse(options, positional, arguments);
+  ImportOptions import;
+  import.help = values.count("help") > 0;
+  if (import.help) return import;
+  import.format = text_of(values, "format").value_or("");
+  if (import.format.empty())
+    throw InputError("stepcast import", "name a format, one of `stepcast list importers`");
+  if (values.count("file") == 0)
+    throw InputError("stepcast import", "name the files to import behind the format");
+  import.files = values["file"].as<std::vector<std::string>>();
+  import.output = text_of(values, "output").value_or("");
+  import.calibration = text_of(values, "calibration");
+  import.platform = text_of(values, "platform");
+  if (import.output.empty())
+    throw InputError("-o", "must be given: the file to write, or - for stdout");
+  if (values.count("set") > 0)
+    for (const std::string& setting : values["set"].as<std::vector<std::string>>()) {
+      const std::size_t equals = setting.find('=');
+      if (equals == 0 || equals == std::string::npos)
+        throw InputError("--set", fmt::format("must be KEY=VALUE, got {}", setting));
+      import.settings[setting.substr(0, equals)] = setting.substr(equals + 1);
+    }
+  return import;
+}
+
+TraceOptions parse_trace(const std::vector<std::string>& arguments) {
+  po::options_description options;
+  options.add_options()("help,h", "")("action", po::value<std::string>(), "")(
+      "file", po::value<std::string>(), "");
+  po::positional_options_description positional;
+  positional.add("action", 1).add("file", 1);
+  const po::variables_map values = parse(options, positional, arguments);
+  TraceOptions trace;
+  trace.help = values.count("help") > 0;
+  if (trace.help) return trace;
+  trace.action = text_of(values, "action").value_or("");
+  if (trace.action != "show" && trace.action != "check")
+    throw InputError("stepcast trace", fmt::format("unknown \"{}\"{}", trace.action,
+                                                   suggest(trace.action, {"show", "check"})));
+  trace.file = text_of(values, "file").value_or("");
+  if (trace.file.empty())
+    throw InputError("stepcast trace", "name a step trace, such as models/resnet50_v100_fp32.json");
+  return trace;
+}
+
 ListOptions parse_list(const std::vector<std::string>& arguments) {
   po::options_description options;
   options.add_options()("help,h", "")("what", po::value<std::string>(), "");

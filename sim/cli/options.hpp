@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -74,6 +75,22 @@ struct ValidateOptions {
   int jobs = 1;
 };
 
+struct ImportOptions {
+  bool help = false;
+  std::string format;
+  std::vector<std::string> files;
+  std::string output;
+  std::optional<std::string> calibration;  ///< file to write
+  std::optional<std::string> platform;     ///< the machine that the calibration is of
+  std::map<std::string, std::string> settings;
+};
+
+struct TraceOptions {
+  bool help = false;
+  std::string action;  ///< show or check
+  std::string file;
+};
+
 struct ListOptions {
   bool help = false;
   std::string what;
@@ -85,6 +102,8 @@ struct ListOptions {
 [[nodiscard]] CompareOptions parse_compare(const std::vector<std::string>& arguments);
 [[nodiscard]] FitOptions parse_fit(const std::vector<std::string>& arguments);
 [[nodiscard]] ValidateOptions parse_validate(const std::vector<std::string>& arguments);
+[[nodiscard]] ImportOptions parse_import(const std::vector<std::string>& arguments);
+[[nodiscard]] TraceOptions parse_trace(const std::vector<std::string>& arguments);
 [[nodiscard]] ListOptions parse_list(const std::vector<std::string>& arguments);
 
 }  // namespace stepcast

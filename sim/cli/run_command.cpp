@@ -1,12 +1,17 @@
 // stepcast run: each point of a scenario simulated in a process of its own, then one result.
 #include <algorithm>
+#include <cstdint>
+#include <cstring>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <set>
+#include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.hpp"
 #include "base/text.hpp"
@@ -51,14 +56,40 @@ std::string one_line(std::string text) {
   return text;
 }
 
+MeanTimes isolated_times(const std::function<MeanTimes()>& work) {
+  const Outcome outcome =
+      run_isolated(1, 1, [&](std::size_t) {
+        const MeanTimes times = work();
+        return std::string(reinterpret_cast<const char*>(times.data()), sizeof times);
+      }).front();
+  if (outcome.kind != Outcome::Kind::done) throw SimulationError(outcome.text);
+  MeanTimes times;
+  std::memcpy(times.data(), outcome.text.data(), sizeof times);
+  return times;
+}
+
 /// In a child: the point's JSON on the first line, then its trace events, one a line.
 std::string simulate_point(const Point& point, const RunOptions& options,
                            std::optional<std::size_t> traced_as) {
-  const Job job = job_of(point);
+  Job job = job_of(point);
   const bool analytic = options.engine == EngineKind::analytic;
-  const Timeline timeline = analytic ? simulate_analytically(job) : simulate_with_simgrid(job);
-  std::string answer =
-      point_json(point, summarize(point, job, timeline), analytic ? "analytic" : "simgrid");
+  const auto simulate = [&](const Job& what) {
+    return analytic ? simulate_analytically(what) : simulate_with_simgrid(what);
+  };
+  std::optional<MeanTimes> late_times;
+  if (auto late = late_job_of(point, job))  // in a process of its own, for SimGrid's sake
+    late_times = isolated_times([&] {
+      Timeline timeline = simulate(*late);
+      wait_for_data(point, *late, timeline);
+      return mean_times(summarize(point, *late, timeline));
+    });
+  Timeline timeline = simulate(job);
+  wait_for_data(point, job, timeline);
+  StepResult result = summarize(point, job, timeline);
+  if (late_times)
+    mix(result, *late_times,
+        1.0 / static_cast<double>(point.scenario.imperfections.straggler->every_steps));
+  std::string answer = point_json(point, result, analytic ? "analytic" : "simgrid");
   if (traced_as)
     for (const std::string& event :
          chrome_trace_events(job, timeline, *traced_as, point_name(point), options.trace_ranks))
@@ -75,6 +106,14 @@ void warn_of_foreign_inputs(const Study& study) {
       warnings.insert(fmt::format(
           "the trace of {} was recorded on {}, not on {}: computation is replayed as it was",
           point.model->name, point.model->gpu, platform.gpu.name));
+    std::vector<std::int64_t> measured;
+    for (const MeasuredStep& step : point.model->measured) measured.push_back(step.micro_batch);
+    const std::int64_t wanted = point.scenario.training.micro_batch.value_or(measured.front());
+    if (wanted < measured.front() || wanted > measured.back())
+      warnings.insert(
+          fmt::format("the trace of {} was measured at a micro-batch of {}: outside computation is "
+                      "extrapolated",
+                      point.model->name, fmt::join(measured, ", ")));
     if (point.calibration != nullptr)
       if (const std::string warning = foreign_platform(*point.calibration, platform);
           !warning.empty())

@@ -10,6 +10,7 @@
 #include "engine/engine.hpp"
 #include "engine/isolate.hpp"
 #include "engine/measured.hpp"
+#include "engine/overheads.hpp"
 #include "fit/curve.hpp"
 #include "fit/median.hpp"
 #include "input/calibration.hpp"
@@ -73,10 +74,14 @@ std::vector<Prediction> predict_sizes(const Curve& curve) {
   return predictions;
 }
 
-/// The samples of a calibration without those that are to be predicted.
+/// The samples of a calibration without those that are to be predicted, and the overheads without
+/// what these told.
 Calibration without_large_runs(const Calibration& whole) {
   Calibration rest = whole;
   std::erase_if(rest.samples, [](const CollectiveSample& one) { return one.nodes > few_nodes; });
+  if (std::erase_if(rest.protocols, [](const ProtocolFigures& one) { return !one.measured; }) > 0)
+    for (const OverheadFit& fit : fit_overheads(curves_of(rest.samples), rest))
+      if (fit.is_determined()) rest.protocols.push_back(fit.figures);
   return rest;
 }
 

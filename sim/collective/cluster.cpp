@@ -111,6 +111,11 @@ void Cluster::add_fabric() {
     bandwidths_.insert(bandwidths_.end(), 2 * static_cast<std::size_t>(groups),
                        nics / level.oversubscription * inter_node_);
   }
+  first_pair_link_ = static_cast<int>(bandwidths_.size());
+  if (fabric.node_pair)
+    bandwidths_.resize(bandwidths_.size() + static_cast<std::size_t>(nodes()) *
+                                                static_cast<std::size_t>(nodes() - 1) / 2,
+                       *fabric.node_pair);
 }
 
 void Cluster::slow_down(const Imperfections::SlowNic& slow) {
@@ -134,11 +139,21 @@ int Cluster::group_of(const FabricLevel& level, int node, int nic) const {
   return platform_->fabric.rails ? group * nic_count() + nic : group;
 }
 
+int Cluster::pair_link(int one, int other) const {
+  const int high = std::max(one, other);
+  return first_pair_link_ + high * (high - 1) / 2 + std::min(one, other);
+}
+
 int Cluster::links_per_node() const {
   return static_cast<int>(platform_->node_graph.link_names.size()) + 2 * nic_count();
 }
 
 std::string Cluster::link_name(int link) const {
+  if (platform_->fabric.node_pair && link >= first_pair_link_) {
+    int high = 1;
+    while (pair_link(high + 1, 0) <= link) ++high;
+    return fmt::format("node{}.node{}", link - pair_link(high, 0), high);
+  }
   if (link >= nodes() * links_per_node()) {
     std::size_t level = first_fabric_link_.size() - 1;
     while (link < first_fabric_link_[level]) --level;
@@ -161,6 +176,14 @@ std::string Cluster::link_name(int link) const {
 bool Cluster::is_inter_node(int link) const {
   return link >= nodes() * links_per_node() ||
          link % links_per_node() >= static_cast<int>(platform_->node_graph.link_names.size());
+}
+
+Cluster Cluster::with_network_rate(double factor) const {
+  Cluster other = *this;
+  other.inter_node_ = factor * inter_node_;
+  for (std::size_t link = 0; link < bandwidths_.size(); ++link)
+    if (is_inter_node(static_cast<int>(link))) other.bandwidths_[link] = factor * bandwidths_[link];
+  return other;
 }
 
 Route Cluster::inside_node(int node, const Lane& lane) const {
@@ -193,6 +216,7 @@ Route Cluster::between_nodes(int from, int to, int from_nic, int to_nic) const {
     route.links.push_back(first_fabric_link_[level] + 2 * out);
     down.push_back(first_fabric_link_[level] + 2 * in + 1);
   }
+  if (platform_->fabric.node_pair) route.links.push_back(pair_link(node_of(from), node_of(to)));
   route.links.insert(route.links.end(), down.rbegin(), down.rend());
   route.links.push_back(port(node_of(to), to_nic) + 1);
   if (!pcie.empty()) {

@@ -20,7 +20,8 @@ struct Route {
 
 /// The first GPUs of each node have the ranks, as the placement says. Each node has the links of
 /// its node graph, then one link up and one down for each NIC; after all nodes come the links of
-/// the fabric, one up and one down for each group of each level.
+/// the fabric, one up and one down for each group of each level, then one for each pair of nodes
+/// where the fabric limits what they exchange.
 class Cluster {
  public:
   /// The calibration, if any, scales nominal bandwidths. `origin` is what errors
@@ -57,6 +58,8 @@ class Cluster {
   [[nodiscard]] const std::vector<BytesPerSecond>& bandwidths() const { return bandwidths_; }
   [[nodiscard]] BytesPerSecond intra_node_bandwidth() const { return intra_node_; }
   [[nodiscard]] BytesPerSecond inter_node_bandwidth() const { return inter_node_; }
+  /// The same, but NICs and fabric have so many times their rate.
+  [[nodiscard]] Cluster with_network_rate(double factor) const;
   [[nodiscard]] std::string link_name(int link) const;
   /// A NIC port, not a link of the node graph.
   [[nodiscard]] bool is_inter_node(int link) const;
@@ -85,6 +88,8 @@ class Cluster {
   [[nodiscard]] int nic_near(int gpu, int channel) const;
   [[nodiscard]] int nic_count() const { return platform_->nics ? platform_->nics->count : 0; }
   [[nodiscard]] int links_per_node() const;
+  /// What two nodes share.
+  [[nodiscard]] int pair_link(int one, int other) const;
 
   // Shared by the copies of a cluster.
   std::shared_ptr<const Platform> platform_;
@@ -94,6 +99,7 @@ class Cluster {
   std::shared_ptr<const std::vector<Place>> places_;               ///< by rank
   std::shared_ptr<const std::vector<std::vector<int>>> ranks_of_;  ///< [node][gpu]
   std::vector<int> first_fabric_link_;                             ///< by level
+  int first_pair_link_ = 0;
   BytesPerSecond intra_node_;
   BytesPerSecond inter_node_;
   std::vector<BytesPerSecond> bandwidths_;

@@ -164,16 +164,6 @@ void set_costs(LoweredCollective& lowered, const CollectiveChoice& choice, const
 
 }  // namespace
 
-std::string to_string(Basis basis) {
-  switch (basis) {
-    case Basis::measured: return "measured";
-    case Basis::mechanism: return "mechanism";
-    case Basis::interpolated: return "interpolated";
-    case Basis::extrapolated: return "extrapolated";
-  }
-  return {};
-}
-
 LoweredCollective lower(Operation operation, Bytes bytes, const CollectiveSettings& settings,
                         const Cluster& cluster, const std::vector<Ring>& rings) {
   CollectiveChoice choice = choose(operation, bytes, settings, cluster, rings);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/basis.hpp"
 #include "base/units.hpp"
 #include "collective/choice.hpp"
 #include "collective/cluster.hpp"
@@ -15,15 +16,6 @@
 #include "input/collective_settings.hpp"
 
 namespace stepcast {
-
-/// Where a number comes from; of several, the later one is the weaker.
-enum class Basis {
-  measured,      ///< as it was measured, on this hardware
-  mechanism,     ///< nominal figures of the platform, nothing measured
-  interpolated,  ///< measured figures, inside the range they were fitted on
-  extrapolated,  ///< measured figures, outside that range
-};
-[[nodiscard]] std::string to_string(Basis basis);
 
 struct LoweredCollective {
   Operation operation = Operation::all_reduce;

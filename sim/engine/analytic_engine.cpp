@@ -7,8 +7,8 @@
 
 #include "base/error.hpp"
 #include "engine/engine.hpp"
-#include "engine/host.hpp"
 #include "engine/interference.hpp"
+#include "workload/replay.hpp"
 
 namespace stepcast {
 namespace {
@@ -230,7 +230,7 @@ class Walk {
     std::vector<Seconds> begin = compute_;
     if (const auto* compute = std::get_if<Compute>(&step)) {
       for (std::size_t rank = 0; rank < ranks_; ++rank) {
-        begin[rank] = std::max(compute_[rank], host_[rank]);
+        if (compute->phase != Phase::host) begin[rank] = std::max(compute_[rank], host_[rank]);
         compute_[rank] = end_of(*compute, rank, begin[rank]);
         host_[rank] += compute->host;
         if (compute->host_waits) host_[rank] = std::max(host_[rank], compute_[rank]);

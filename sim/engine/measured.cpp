@@ -31,6 +31,115 @@ bool are_alike(const Platform& a, const Platform& b) {
          a.fabric.levels.size() == b.fabric.levels.size();
 }
 
+/// Simulated, with nothing measured of it.
+double time_of(const Job& job) {
+  try {
+    return simulate_analytically(job).collectives.front().last_end().value();
+  } catch (const SimulationError&) {
+    // Links are shared unevenly.
+  }
+  const Outcome outcome = run_isolated(1, 1, [&](std::size_t) {
+                            const double time =
+                                simulate_with_simgrid(job).collectives.front().last_end().value();
+                            std::string bits(sizeof time, '\0');
+                            std::memcpy(bits.data(), &time, sizeof time);
+                            return bits;
+                          }).front();
+  if (outcome.kind != Outcome::Kind::done) throw SimulationError(outcome.text);
+  double time = 0.0;
+  std::memcpy(&time, outcome.text.data(), sizeof time);
+  return time;
+}
+
+/// What the mechanism makes of one collective, on a network that may be slower than it is.
+class Mechanism {
+ public:
+  Mechanism(Operation operation, Bytes bytes, const CollectiveSettings& settings,
+            const Cluster& cluster)
+      : Mechanism(operation, bytes, settings, cluster, find_rings(cluster)) {}
+
+  Mechanism(Operation operation, Bytes bytes, const CollectiveSettings& settings,
+            const Cluster& cluster, const std::vector<Ring>& rings)
+      : cluster_(cluster),
+        job_{cluster,
+             single_collective(operation, static_cast<std::int64_t>(bytes.value())),
+             {},
+             {0}} {
+    job_.lowered.push_back(lower(operation, bytes, settings, cluster, rings));
+    alpha_ = collective().alpha;
+    latency_ = collective().latency;
+  }
+
+  [[nodiscard]] const std::string& algorithm() const { return job_.lowered.front().algorithm; }
+
+  /// s, where each overhead, latency and byte between nodes takes so many times as long.
+  [[nodiscard]] double time(double slowness = 1.0) {
+    for (std::size_t i = 0; i < alpha_.size(); ++i) {
+      const double factor = collective().routes[i].inter_node ? slowness : 1.0;
+      collective().alpha[i] = factor * alpha_[i];
+      collective().latency[i] = factor * latency_[i];
+    }
+    job_.cluster = cluster_.with_network_rate(1.0 / slowness);
+    return time_of(job_);
+  }
+
+ private:
+  [[nodiscard]] LoweredCollective& collective() { return job_.lowered.front(); }
+
+  Cluster cluster_;
+  Job job_;
+  std::vector<Seconds> alpha_, latency_;  ///< as they were
+};
+
+/// How slow the network must be for the mechanism to take so long. The time is convex in it (the
+/// longest of many paths, each linear), which brackets the answer. Empty where no network, however
+/// fast or slow, explains the time.
+std::optional<double> slowness_for(Mechanism& mechanism, double time) {
+  constexpr double fastest = 1e-3;
+  constexpr double slowest = 1e3;
+  constexpr double close = 1e-3;
+  const double as_it_is = mechanism.time();
+  const auto off_by = [&](double slowness) { return mechanism.time(slowness) - time; };
+  double low = 1.0, low_off = as_it_is - time;
+  double high = 1.0, high_off = low_off;
+  if (low_off > 0.0) {
+    low = fastest;
+    low_off = off_by(low);
+    if (low_off > 0.0) return std::nullopt;
+  } else {
+    high = time / as_it_is;
+    high_off = off_by(high);
+    while (high_off < -close * time) {
+      const double slope = (high_off - low_off) / (high - low);
+      low = high;
+      low_off = high_off;
+      high = std::min(slope > 0.0 ? high - high_off / slope : slowest, slowest);
+      high_off = off_by(high);
+      if (high >= slowest && high_off < 0.0) return std::nullopt;
+    }
+  }
+  // Regula falsi, Illinois: the end that stays counts half.
+  for (int side = 0, iteration = 0; iteration < 30; ++iteration) {
+    if (std::abs(high_off) <= close * time) return high;
+    if (std::abs(low_off) <= close * time) return low;
+    const double next = low - low_off * (high - low) / (high_off - low_off);
+    const double off = off_by(next);
+    if (std::abs(off) <= close * time) return next;
+    if (off > 0.0) {
+      high = next;
+      high_off = off;
+      if (side == 1) low_off /= 2.0;
+      side = 1;
+    } else {
+      low = next;
+      low_off = off;
+      if (side == -1) high_off /= 2.0;
+      side = -1;
+    }
+  }
+  return high;
+}
+
 class Levels {
  public:
   Levels(Operation operation, Bytes bytes, const CollectiveSettings& settings,
@@ -89,6 +198,38 @@ class Levels {
     return level;
   }
 
+  /// The size of which this curve's ranks exchange messages as large as the collective's: a ring's
+  /// are an n-th of the buffer, a tree's do not depend on n.
+  [[nodiscard]] Bytes size_of_like_messages(const Curve& curve, const Mechanism& target) const {
+    if (curve.key().nodes == 1 || target.algorithm() != "ring") return curve.nearest(bytes_);
+    return curve.nearest(bytes_ * (static_cast<double>(curve.key().ranks) / cluster_.ranks()));
+  }
+
+  /// Measured / mechanism of one node of those that the curve is of; 1 where that is not known.
+  [[nodiscard]] double ratio_inside_node(const Curve& of) const {
+    const CurveKey& key = of.key();
+    for (const Curve& curve : curves_)
+      if (curve.key().nodes == 1 && curve.key().ranks * key.nodes == key.ranks &&
+          curve.key().algorithm == key.algorithm && curve.key().protocol == key.protocol)
+        return ratio_of(curve);
+    return 1.0;
+  }
+
+  /// Measured / mechanism, as this curve of other ranks tells it: docs/model.md §3.3.
+  [[nodiscard]] double ratio_from(const Curve& curve, Mechanism& target) const {
+    const CurveKey& key = curve.key();
+    const Bytes size = size_of_like_messages(curve, target);
+    const double measured = curve.at(size).value();
+    Mechanism source(key.operation, size, settings_of(key), cluster_of(key, calibration_));
+    const double whole = measured / source.time();
+    if (key.nodes == 1) return whole;
+    if (source.algorithm() != target.algorithm())
+      return 1.0 + std::max(0.0, measured - source.time()) / target.time();
+    const double inside = ratio_inside_node(curve);
+    const std::optional<double> slowness = slowness_for(source, measured / inside);
+    return slowness ? inside * target.time(*slowness) / target.time() : whole;
+  }
+
   /// From the nearest number of ranks below and the nearest above, by the logarithm; from one of
   /// them beyond what was measured.
   [[nodiscard]] Level level_from_others(const std::vector<const Curve*>& curves) const {
@@ -100,9 +241,11 @@ class Levels {
       if (n <= ranks && (below == nullptr || n > below->key().ranks)) below = curve;
       if (n >= ranks && (above == nullptr || n < above->key().ranks)) above = curve;
     }
-    if (below == nullptr || above == nullptr) return level_beyond(*(below ? below : above), curves);
-    const double low = std::log(ratio_of(*below));
-    const double high = std::log(ratio_of(*above));
+    Mechanism target(curves.front()->key().operation, bytes_, settings_, cluster_);
+    if (below == nullptr || above == nullptr)
+      return level_beyond(*(below ? below : above), curves, target);
+    const double low = std::log(ratio_from(*below, target));
+    const double high = std::log(ratio_from(*above, target));
     const double share =
         std::log(ranks / below->key().ranks) /
         std::max(1e-9, std::log(static_cast<double>(above->key().ranks) / below->key().ranks));
@@ -113,11 +256,11 @@ class Levels {
     return level;
   }
 
-  /// Off by as much as the mechanism was between the two nearest that were measured, or by as much
-  /// as it was off at the only one.
-  [[nodiscard]] Level level_beyond(const Curve& nearest,
-                                   const std::vector<const Curve*>& curves) const {
-    const double ratio = std::log(ratio_of(nearest));
+  /// Off by as much as the two nearest that were measured disagree, or by as much as the mechanism
+  /// was off at the only one.
+  [[nodiscard]] Level level_beyond(const Curve& nearest, const std::vector<const Curve*>& curves,
+                                   Mechanism& target) const {
+    const double ratio = std::log(ratio_from(nearest, target));
     const Curve* next = nullptr;
     const auto distance = [&](const Curve& curve) {
       return std::abs(std::log(static_cast<double>(curve.key().ranks) / nearest.key().ranks));
@@ -125,7 +268,7 @@ class Levels {
     for (const Curve* curve : curves)
       if (curve != &nearest && (next == nullptr || distance(*curve) < distance(*next)))
         next = curve;
-    const double change = next != nullptr ? ratio - std::log(ratio_of(*next)) : ratio;
+    const double change = next != nullptr ? ratio - std::log(ratio_from(*next, target)) : ratio;
     return {std::exp(ratio), Basis::extrapolated,
             std::max(nearest.relative_error(), std::abs(change))};
   }
@@ -154,24 +297,12 @@ Cluster cluster_of(const CurveKey& key, const Calibration& calibration) {
 
 Seconds mechanism_time(Operation operation, Bytes bytes, const CollectiveSettings& settings,
                        const Cluster& cluster) {
-  Job job{cluster, single_collective(operation, static_cast<std::int64_t>(bytes.value())), {}, {0}};
-  job.lowered.push_back(lower(operation, bytes, settings, cluster, find_rings(cluster)));
-  try {
-    return simulate_analytically(job).collectives.front().last_end();
-  } catch (const SimulationError&) {
-    // Links are shared unevenly.
-  }
-  const Outcome outcome = run_isolated(1, 1, [&](std::size_t) {
-                            const double time =
-                                simulate_with_simgrid(job).collectives.front().last_end().value();
-                            std::string bits(sizeof time, '\0');
-                            std::memcpy(bits.data(), &time, sizeof time);
-                            return bits;
-                          }).front();
-  if (outcome.kind != Outcome::Kind::done) throw SimulationError(outcome.text);
-  double time = 0.0;
-  std::memcpy(&time, outcome.text.data(), sizeof time);
-  return Seconds{time};
+  return Seconds{Mechanism(operation, bytes, settings, cluster).time()};
+}
+
+Seconds mechanism_time(Operation operation, Bytes bytes, const CollectiveSettings& settings,
+                       const Cluster& cluster, const std::vector<Ring>& rings) {
+  return Seconds{Mechanism(operation, bytes, settings, cluster, rings).time()};
 }
 
 std::optional<Level> measured_level(Operation operation, Bytes bytes,

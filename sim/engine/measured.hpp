@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "collective/lower.hpp"
 #include "fit/curve.hpp"
@@ -29,6 +30,10 @@ struct Level {
 /// From the arrival of all ranks to the end on the last, with nothing measured of this collective.
 [[nodiscard]] Seconds mechanism_time(Operation operation, Bytes bytes,
                                      const CollectiveSettings& settings, const Cluster& cluster);
+/// The same, with find_rings(cluster) from before.
+[[nodiscard]] Seconds mechanism_time(Operation operation, Bytes bytes,
+                                     const CollectiveSettings& settings, const Cluster& cluster,
+                                     const std::vector<Ring>& rings);
 
 /// Makes everything in a collective take so many times as long.
 void scale_time(LoweredCollective& collective, double factor);

@@ -32,6 +32,13 @@ double relative_sd_of(const MeasuredStep& measured) {
   return (measured.slowest - measured.fastest) / measured.median / (2.0 * largest);
 }
 
+void slow_down(std::vector<double>& pace, const Imperfections::Slow& slow) {
+  if (static_cast<std::size_t>(slow.index) >= pace.size())
+    throw InputError(slow.origin,
+                     fmt::format("there are {} ranks, got rank {}", pace.size(), slow.index));
+  pace[static_cast<std::size_t>(slow.index)] *= slow.time_factor;
+}
+
 }  // namespace
 
 std::vector<double> lognormal_order_statistics(std::size_t ranks, double relative_sd) {
@@ -61,12 +68,7 @@ std::vector<double> paces(const Imperfections& imperfections, const Cluster& clu
     std::mt19937_64 random(jitter->seed);
     for (std::size_t i = ranks; i > 1; --i) std::swap(pace[i - 1], pace[random() % i]);
   }
-  for (const Imperfections::Slow& slow : imperfections.slow_ranks) {
-    if (slow.index >= cluster.ranks())
-      throw InputError(slow.origin,
-                       fmt::format("there are {} ranks, got rank {}", cluster.ranks(), slow.index));
-    pace[static_cast<std::size_t>(slow.index)] *= slow.time_factor;
-  }
+  for (const Imperfections::Slow& slow : imperfections.slow_ranks) slow_down(pace, slow);
   for (const Imperfections::Slow& slow : imperfections.slow_nodes) {
     if (slow.index >= cluster.nodes())
       throw InputError(slow.origin, fmt::format("{} GPUs are on {} nodes, got node {}",
@@ -74,6 +76,13 @@ std::vector<double> paces(const Imperfections& imperfections, const Cluster& clu
     for (const int rank : cluster.ranks_of(slow.index))
       pace[static_cast<std::size_t>(rank)] *= slow.time_factor;
   }
+  return pace;
+}
+
+std::vector<double> paces_when_late(const Imperfections::Straggler& straggler,
+                                    std::vector<double> pace, std::size_t ranks) {
+  pace.resize(ranks, 1.0);
+  slow_down(pace, straggler.slow);
   return pace;
 }
 

@@ -45,11 +45,14 @@ ProtocolFigures read_protocol(const JsonView& json) {
     protocol.latency_intra_node = Seconds{read_fitted(*latency, 0.0, 1.0)};
   if (const auto latency = json.find("latency_inter_node_s"))
     protocol.latency_inter_node = Seconds{read_fitted(*latency, 0.0, 1.0)};
-  const JsonView range = json.at("range");
-  range.allow_only({"bytes", "ranks", "nodes"});
-  protocol.bytes = read_range(range.at("bytes"), largest_bytes);
-  protocol.ranks = read_range(range.at("ranks"), 1 << 20);
-  protocol.nodes = read_range(range.at("nodes"), 1 << 20);
+  protocol.measured = false;
+  if (const auto range = json.find("range")) {
+    range->allow_only({"bytes", "ranks", "nodes"});
+    protocol.bytes = read_range(range->at("bytes"), largest_bytes);
+    protocol.ranks = read_range(range->at("ranks"), 1 << 20);
+    protocol.nodes = read_range(range->at("nodes"), 1 << 20);
+    protocol.measured = true;
+  }
   const JsonView residuals = json.at("residuals");
   residuals.allow_only({"samples", "median_abs", "max_abs"});
   static_cast<void>(residuals.at("samples").integer(1, 1 << 24));

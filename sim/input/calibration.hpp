@@ -26,7 +26,7 @@ struct ProtocolFigures {
   std::string name;         ///< LL, LL128 or Simple
   double efficiency = 1.0;  ///< share of a link's rate that payload gets
   Seconds launch;           ///< from the arrival of the last rank to the first transfer
-  bool measured = true;     ///< else NCCL's own constants
+  bool measured = true;     ///< on a range; else NCCL's own constants, some of them replaced
   Seconds alpha_intra_node;
   Seconds alpha_inter_node;
   Seconds latency_intra_node;

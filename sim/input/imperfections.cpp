@@ -6,13 +6,17 @@ namespace {
 constexpr int most_ranks = 1 << 20;
 constexpr double largest_factor = 1e3;
 
+Imperfections::Slow read_slow_one(const JsonView& json, const char* what) {
+  const JsonView index = json.at(what);
+  return {static_cast<int>(index.integer(0, most_ranks - 1)),
+          json.at("time_factor").number(1e-3, largest_factor), index.where()};
+}
+
 std::vector<Imperfections::Slow> read_slow(const JsonView& json, const char* what) {
   std::vector<Imperfections::Slow> all;
   for (const JsonView& entry : json.elements()) {
     entry.allow_only({what, "time_factor"});
-    const JsonView index = entry.at(what);
-    all.push_back({static_cast<int>(index.integer(0, most_ranks - 1)),
-                   entry.at("time_factor").number(1e-3, largest_factor), index.where()});
+    all.push_back(read_slow_one(entry, what));
   }
   return all;
 }
@@ -31,7 +35,7 @@ Imperfections::Jitter read_jitter(const JsonView& json) {
 }  // namespace
 
 Imperfections read_imperfections(const JsonView& json) {
-  json.allow_only({"slow_ranks", "slow_nodes", "slow_nics", "jitter"});
+  json.allow_only({"slow_ranks", "slow_nodes", "slow_nics", "jitter", "straggler"});
   Imperfections imperfections;
   if (const auto ranks = json.find("slow_ranks"))
     imperfections.slow_ranks = read_slow(*ranks, "rank");
@@ -47,6 +51,11 @@ Imperfections read_imperfections(const JsonView& json) {
     }
   if (const auto jitter = json.find("jitter"); jitter && !jitter->is_null())
     imperfections.jitter = read_jitter(*jitter);
+  if (const auto straggler = json.find("straggler"); straggler && !straggler->is_null()) {
+    straggler->allow_only({"rank", "time_factor", "every_steps"});
+    imperfections.straggler = {read_slow_one(*straggler, "rank"),
+                               straggler->at("every_steps").integer(2, std::int64_t{1} << 40)};
+  }
   return imperfections;
 }
 

@@ -31,10 +31,17 @@ struct Imperfections {
     std::uint64_t seed = 1;    ///< which rank gets which part of it
   };
 
+  /// A rank that is slow in one of so many steps, such as one that writes a checkpoint.
+  struct Straggler {
+    Slow slow;
+    std::int64_t every_steps = 1;
+  };
+
   std::vector<Slow> slow_ranks;
   std::vector<Slow> slow_nodes;
   std::vector<SlowNic> slow_nics;
   std::optional<Jitter> jitter;
+  std::optional<Straggler> straggler;
 };
 [[nodiscard]] Imperfections read_imperfections(const JsonView& json);
 

@@ -96,14 +96,17 @@ Fabric read_fabric(const JsonView& json, int nodes) {
   Fabric fabric;
   const std::string kind = json.at("kind").word({"switch", "fat_tree", "rail"});
   if (const auto source = json.find("source")) static_cast<void>(source->string());
+  if (const auto pair = json.find("node_pair_bandwidth_Bps"); pair && !pair->is_null())
+    fabric.node_pair = BytesPerSecond{pair->number(slowest_Bps, fastest_Bps)};
   if (kind == "switch") {
-    json.allow_only({"kind", "source"});
+    json.allow_only({"kind", "node_pair_bandwidth_Bps", "source"});
   } else if (kind == "rail") {
-    json.allow_only({"kind", "nodes_per_group", "oversubscription", "source"});
+    json.allow_only(
+        {"kind", "nodes_per_group", "oversubscription", "node_pair_bandwidth_Bps", "source"});
     fabric.rails = true;
     fabric.levels.push_back(read_level(json, nodes));
   } else {
-    json.allow_only({"kind", "levels", "source"});
+    json.allow_only({"kind", "levels", "node_pair_bandwidth_Bps", "source"});
     for (const JsonView& entry : json.at("levels").elements()) {
       entry.allow_only({"nodes_per_group", "oversubscription"});
       const FabricLevel level = read_level(entry, nodes);

@@ -78,6 +78,8 @@ struct FabricLevel {
 struct Fabric {
   std::vector<FabricLevel> levels;  ///< from the leaves up; none: one non-blocking switch
   bool rails = false;               ///< NIC i of all nodes of a group has a leaf of its own
+  /// The most that any two nodes exchange, both ways together, as a cloud may limit it.
+  std::optional<BytesPerSecond> node_pair;
 };
 
 /// What one node costs to rent.

@@ -12,8 +12,25 @@ constexpr std::int64_t ddp_bucket_cap_bytes = std::int64_t{25} << 20;
 constexpr std::int64_t ddp_first_bucket_bytes = std::int64_t{1} << 20;
 constexpr std::int64_t largest_bytes = std::int64_t{1} << 50;
 
-constexpr std::array<std::pair<SyncMode, const char*>, 3> sync_modes = {
-    {{SyncMode::ddp, "ddp"}, {SyncMode::flat, "flat"}, {SyncMode::per_tensor, "per_tensor"}}};
+// Horovod @2626dc8: horovod/common/operations.cc:519; older releases have 64 MiB and 5 ms.
+constexpr std::int64_t horovod_fusion_bytes = std::int64_t{128} << 20;
+constexpr double horovod_cycle_s = 1e-3;
+constexpr double least_cycle_s = 1e-6;
+constexpr double longest_s = 3600.0;
+
+constexpr std::array<std::pair<SyncMode, const char*>, 6> sync_modes = {
+    {{SyncMode::ddp, "ddp"},
+     {SyncMode::flat, "flat"},
+     {SyncMode::per_tensor, "per_tensor"},
+     {SyncMode::overlapped_per_tensor, "overlapped_per_tensor"},
+     {SyncMode::merged, "merged"},
+     {SyncMode::horovod, "horovod"}}};
+constexpr std::array<std::pair<CommunicationHook, const char*>, 3> communication_hooks = {
+    {{CommunicationHook::none, "none"},
+     {CommunicationHook::fp16, "fp16"},
+     {CommunicationHook::bf16, "bf16"}}};
+constexpr std::array<std::pair<Iteration, const char*>, 2> iterations = {
+    {{Iteration::steady, "steady"}, {Iteration::first, "first"}}};
 constexpr std::array<std::pair<AccumulationMode, const char*>, 2> accumulation_modes = {
     {{AccumulationMode::no_sync, "no_sync"},
      {AccumulationMode::sync_every_micro_step, "sync_every_micro_step"}}};
@@ -42,13 +59,31 @@ std::optional<std::int64_t> integer_or_auto(const JsonView& json, std::int64_t m
   return json.integer(min, max);
 }
 
+MergeCost read_merge_cost(const JsonView& json) {
+  json.allow_only({"overhead_s", "rate_Bps"});
+  return {Seconds{json.at("overhead_s").number(0.0, longest_s)},
+          BytesPerSecond{json.at("rate_Bps").number(1.0, 1e15)}};
+}
+
+DataLoader read_data_loader(const JsonView& json) {
+  json.allow_only({"time_s_per_sample", "workers"});
+  DataLoader loader{Seconds{json.at("time_s_per_sample").number(0.0, longest_s)}};
+  if (const auto workers = json.find("workers")) loader.workers = workers->integer(1, 1 << 16);
+  return loader;
+}
+
 TrainingSettings read_training(const std::optional<JsonView>& json) {
   TrainingSettings training;
   training.bucket_cap_bytes = ddp_bucket_cap_bytes;
   training.first_bucket_bytes = ddp_first_bucket_bytes;
+  training.fusion_bytes = horovod_fusion_bytes;
+  training.cycle_time = Seconds{horovod_cycle_s};
   if (!json) return training;
   json->allow_only({"micro_batch", "accumulation_steps", "sync", "accumulation", "bucket_cap_bytes",
-                    "first_bucket_bytes", "broadcast_buffers", "reference_global_batch"});
+                    "first_bucket_bytes", "broadcast_buffers", "gradient_as_bucket_view",
+                    "find_unused_parameters", "communication_hook", "iteration",
+                    "synchronized_batch_norm", "fusion_bytes", "cycle_time_s", "merge_cost",
+                    "data_loader", "reference_global_batch"});
   if (const auto value = json->find("micro_batch"))
     training.micro_batch = integer_or_auto(*value, 1, 1 << 24);
   if (const auto value = json->find("accumulation_steps"))
@@ -62,6 +97,26 @@ TrainingSettings read_training(const std::optional<JsonView>& json) {
     training.first_bucket_bytes = value->integer(1, largest_bytes);
   if (const auto value = json->find("broadcast_buffers"))
     training.broadcast_buffers = value->boolean();
+  if (const auto value = json->find("gradient_as_bucket_view"))
+    training.gradient_as_bucket_view = value->boolean();
+  if (const auto value = json->find("find_unused_parameters"))
+    training.find_unused_parameters = value->boolean();
+  if (const auto value = json->find("communication_hook"))
+    training.communication_hook = read_enum(*value, communication_hooks);
+  if (const auto value = json->find("iteration"))
+    training.iteration = read_enum(*value, iterations);
+  if (const auto value = json->find("synchronized_batch_norm"))
+    training.synchronized_batch_norm = value->boolean();
+  if (const auto value = json->find("fusion_bytes"))
+    training.fusion_bytes = value->integer(0, largest_bytes);
+  if (const auto value = json->find("cycle_time_s"))
+    training.cycle_time = Seconds{value->number(least_cycle_s, longest_s)};
+  if (const auto value = json->find("merge_cost"); value && !value->is_null())
+    training.merge_cost = read_merge_cost(*value);
+  if (const auto value = json->find("data_loader"); value && !value->is_null())
+    training.data_loader = read_data_loader(*value);
+  if (training.sync == SyncMode::merged && !training.merge_cost)
+    json->fail("\"merged\" needs merge_cost: what the merging expects an AllReduce to take");
   if (const auto value = json->find("reference_global_batch"))
     training.reference_global_batch = integer_or_auto(*value, 1, std::int64_t{1} << 40);
   return training;
@@ -114,5 +169,7 @@ Scenario read_scenario(const JsonView& json) {
 
 std::string to_string(SyncMode mode) { return name_of(mode, sync_modes); }
 std::string to_string(AccumulationMode mode) { return name_of(mode, accumulation_modes); }
+std::string to_string(CommunicationHook hook) { return name_of(hook, communication_hooks); }
+std::string to_string(Iteration iteration) { return name_of(iteration, iterations); }
 
 }  // namespace stepcast

@@ -1,5 +1,6 @@
 #include "input/step_trace.hpp"
 
+#include <algorithm>
 #include <unordered_map>
 
 #include <fmt/format.h>
@@ -10,6 +11,12 @@ namespace stepcast {
 namespace {
 
 constexpr double longest_span_s = 3600.0;
+constexpr std::int64_t largest_micro_batch = 1 << 24;
+/// [1] How far beyond the measured micro-batches one may ask. NVIDIA's sweep of ResNet-50 on V100
+/// (DeepLearningExamples, PyTorch resnet50v1.5, FP32) is launch bound up to 4 samples and linear
+/// from 16: a factor of 4 lies between the two laws, and one of 8 leads from either well into the
+/// other, of which the trace then says nothing.
+constexpr std::int64_t furthest_extrapolation = 8;
 constexpr std::int64_t most_elements = std::int64_t{1} << 44;
 
 const std::map<std::string, std::int64_t>& dtype_bytes() {
@@ -68,7 +75,7 @@ MeasuredStep read_measured_step(const JsonView& json, const ParameterIndex& inde
   json.allow_only({"micro_batch", "steps", "step_time_s", "forward", "backward", "finalize",
                    "optimizer", "activation_bytes"});
   MeasuredStep step;
-  step.micro_batch = json.at("micro_batch").integer(1, 1 << 24);
+  step.micro_batch = json.at("micro_batch").integer(1, largest_micro_batch);
   step.steps = json.at("steps").integer(1, 1 << 24);
   const JsonView time = json.at("step_time_s");
   time.allow_only({"median", "min", "max"});
@@ -100,11 +107,32 @@ MeasuredStep read_measured_step(const JsonView& json, const ParameterIndex& inde
   return step;
 }
 
+BatchNorm read_batch_norm(const JsonView& json, const std::vector<MeasuredStep>& measured) {
+  json.allow_only({"span", "channels"});
+  BatchNorm norm{json.at("span").string(), json.at("channels").integer(1, 1 << 24)};
+  const auto named = [&](const Span& span) { return span.name == norm.span; };
+  for (const MeasuredStep& step : measured)
+    for (const auto* spans : {&step.forward, &step.backward})
+      if (const auto found = std::count_if(spans->begin(), spans->end(), named); found != 1)
+        json.at("span").fail(fmt::format(
+            "must be the name of one forward and one backward span of each measured "
+            "micro-batch, found {} of \"{}\" in {} of {}",
+            found, norm.span, spans == &step.forward ? "forward" : "backward", step.micro_batch));
+  return norm;
+}
+
 }  // namespace
 
 std::int64_t Parameter::bytes() const { return elements * dtype_bytes().at(dtype); }
 
 std::int64_t Buffers::bytes() const { return elements * buffer_dtype_bytes().at(dtype); }
+
+std::pair<std::int64_t, std::int64_t> StepTrace::micro_batches() const {
+  const std::int64_t smallest = measured.front().micro_batch;
+  const std::int64_t largest = measured.back().micro_batch;
+  return {(smallest + furthest_extrapolation - 1) / furthest_extrapolation,
+          std::min(largest * furthest_extrapolation, largest_micro_batch)};
+}
 
 std::int64_t StepTrace::elements() const {
   std::int64_t sum = 0;
@@ -121,7 +149,7 @@ std::int64_t StepTrace::gradient_bytes() const {
 StepTrace read_step_trace(const JsonView& json) {
   json.expect_format("stepcast.trace/1");
   json.allow_only({"format", "name", "source", "gpu", "precision", "versions", "parameters",
-                   "buffers", "optimizer", "measured"});
+                   "buffers", "batch_norms", "optimizer", "modelled", "measured"});
   StepTrace trace;
   trace.name = json.at("name").string();
   trace.source = json.at("source").string();
@@ -150,11 +178,14 @@ StepTrace read_step_trace(const JsonView& json) {
     }
 
   const JsonView optimizer = json.at("optimizer");
-  optimizer.allow_only({"name", "state_bytes_per_element"});
+  optimizer.allow_only({"name", "state_bytes_per_element", "master_weights"});
   trace.optimizer = optimizer.at("name").string();
   trace.optimizer_state_bytes_per_element =
       optimizer.at("state_bytes_per_element").number(0.0, 64.0);
+  if (const auto master = optimizer.find("master_weights"))
+    trace.master_weights = master->boolean();
 
+  if (const auto modelled = json.find("modelled")) trace.modelled = modelled->boolean();
   for (const JsonView& entry : json.at("measured").elements()) {
     trace.measured.push_back(read_measured_step(entry, index, trace.parameters));
     if (trace.measured.size() > 1 &&
@@ -163,6 +194,9 @@ StepTrace read_step_trace(const JsonView& json) {
   }
   if (trace.measured.empty())
     json.at("measured").fail("must hold at least one measured micro-batch");
+  if (const auto norms = json.find("batch_norms"))
+    for (const JsonView& entry : norms->elements())
+      trace.batch_norms.push_back(read_batch_norm(entry, trace.measured));
   return trace;
 }
 

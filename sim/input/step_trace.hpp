@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/json_view.hpp"
@@ -25,6 +26,12 @@ struct Buffers {
   std::int64_t elements = 0;
   std::string dtype;
   [[nodiscard]] std::int64_t bytes() const;
+};
+
+/// A BatchNorm layer: the spans of that name in forward and backward, and how many channels it has.
+struct BatchNorm {
+  std::string span;
+  std::int64_t channels = 0;
 };
 
 /// A piece of work on the compute stream: it starts `gap` after the one before it has ended.
@@ -57,12 +64,17 @@ struct StepTrace {
   std::string source;
   std::string gpu;
   std::string precision;
-  std::vector<Parameter> parameters;  ///< in registration order
-  std::vector<Buffers> buffers;       ///< one for each broadcast
+  std::vector<Parameter> parameters;        ///< in registration order
+  std::vector<Buffers> buffers;             ///< one for each broadcast
+  std::vector<BatchNorm> batch_norms = {};  ///< empty: there are none, or they are not known
   std::string optimizer;
   double optimizer_state_bytes_per_element = 0.0;
+  bool master_weights = false;  ///< it keeps an fp32 copy of each parameter of two bytes an element
+  bool modelled = false;        ///< its times come from a model of the GPU and not from a clock
   std::vector<MeasuredStep> measured;  ///< by rising micro-batch
 
+  /// The smallest and the largest micro-batch that can be asked about.
+  [[nodiscard]] std::pair<std::int64_t, std::int64_t> micro_batches() const;
   [[nodiscard]] std::int64_t elements() const;
   [[nodiscard]] std::int64_t gradient_bytes() const;
 };

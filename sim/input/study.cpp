@@ -335,16 +335,23 @@ void check_cross_references(const Point& point, const Documents& documents) {
         documents.file("platform")->path, point.scenario.gpus));
   std::vector<std::int64_t> measured;
   for (const MeasuredStep& step : point.model->measured) measured.push_back(step.micro_batch);
-  const std::string known = fmt::format("; known: {}", fmt::join(measured, ", "));
+  const std::string known = fmt::format("{}", fmt::join(measured, ", "));
   const std::string& model = documents.file("model")->path;
   const auto& wanted = point.scenario.training.micro_batch;
-  if (wanted && std::find(measured.begin(), measured.end(), *wanted) == measured.end())
+  const auto [smallest, largest] = point.model->micro_batches();
+  if (wanted && (*wanted < smallest || *wanted > largest))
     root.at("training")
         .at("micro_batch")
-        .fail(fmt::format("must be a micro-batch that {} was measured at{}", model, known));
+        .fail(fmt::format("must be a whole number in [{}, {}], not too far from what {} was "
+                          "measured at ({}), got {}",
+                          smallest, largest, model, known, *wanted));
+  if (point.scenario.training.synchronized_batch_norm && point.model->batch_norms.empty())
+    root.at("training")
+        .at("synchronized_batch_norm")
+        .fail(fmt::format("needs batch_norms in {}: the spans that have a BatchNorm", model));
   if (!wanted && measured.size() > 1)
-    root.fail(fmt::format("training.micro_batch must be given: {} was measured at several{}", model,
-                          known));
+    root.fail(fmt::format(
+        "training.micro_batch must be given: {} was measured at several; known: {}", model, known));
 }
 
 /// What was read from a file, for each content that it had; a few of them are kept.

@@ -63,16 +63,32 @@ Json link_json(const LinkResult& link) {
           {"busiest_utilisation", link.busiest_utilisation}};
 }
 
-Json memory_json(const MemoryResult& memory) {
-  return {{"parameters_bytes", memory.parameters_bytes},
-          {"gradients_bytes", memory.gradients_bytes},
-          {"optimizer_bytes", memory.optimizer_bytes},
-          {"bucket_bytes", memory.bucket_bytes},
-          {"nccl_bytes", memory.nccl_bytes},
-          {"activation_bytes", or_null(memory.activation_bytes)},
-          {"known_bytes", memory.known_bytes()},
-          {"gpu_bytes", or_null(memory.gpu_bytes)},
-          {"fits", or_null(memory.fits())}};
+Json memory_json(const MemoryResult& memory, const std::optional<MicroSteps>& fitting) {
+  Json json = {{"parameters_bytes", memory.parameters_bytes},
+               {"master_bytes", memory.master_bytes},
+               {"gradients_bytes", memory.gradients_bytes},
+               {"optimizer_bytes", memory.optimizer_bytes},
+               {"bucket_bytes", memory.bucket_bytes},
+               {"hook_bytes", memory.hook_bytes},
+               {"nccl_bytes", memory.nccl_bytes},
+               {"framework_bytes", memory.framework_bytes},
+               {"activation_bytes", or_null(memory.activation_bytes)},
+               {"known_bytes", memory.known_bytes()},
+               {"gpu_bytes", or_null(memory.gpu_bytes)},
+               {"fits", or_null(memory.fits())}};
+  json["fitting_micro_batch"] = fitting ? Json(fitting->micro_batch) : Json(nullptr);
+  json["fitting_accumulation_steps"] = fitting ? Json(fitting->accumulation_steps) : Json(nullptr);
+  return json;
+}
+
+Json learning_rate_json(const StepResult& result) {
+  const LearningRateAdvice& advice = result.learning_rate;
+  return {{"reference_global_batch", result.reference_global_batch},
+          {"linear_factor", result.linear_lr_factor},
+          {"sqrt_factor", result.sqrt_lr_factor},
+          {"rule", advice.rule.empty() ? Json(nullptr) : Json(advice.rule)},
+          {"warm_up_epochs", advice.warm_up_epochs},
+          {"batch_norm_samples", or_null(advice.batch_norm_samples)}};
 }
 
 Json gpus_per_node_json(const Placement& placement) {
@@ -94,10 +110,26 @@ Json imperfections_json(const Imperfections& imperfections) {
   if (const auto& its = imperfections.jitter)
     jitter = {{"relative_sd", its->from_trace ? Json("auto") : Json(its->relative_sd)},
               {"seed", its->seed}};
+  Json straggler = nullptr;
+  if (const auto& its = imperfections.straggler)
+    straggler = {{"rank", its->slow.index},
+                 {"time_factor", its->slow.time_factor},
+                 {"every_steps", its->every_steps}};
   return {{"slow_ranks", slow(imperfections.slow_ranks, "rank")},
           {"slow_nodes", slow(imperfections.slow_nodes, "node")},
           {"slow_nics", nics},
-          {"jitter", jitter}};
+          {"jitter", jitter},
+          {"straggler", straggler}};
+}
+
+Json merge_cost_json(const std::optional<MergeCost>& cost) {
+  if (!cost) return nullptr;
+  return {{"overhead_s", cost->overhead.value()}, {"rate_Bps", cost->rate.value()}};
+}
+
+Json data_loader_json(const std::optional<DataLoader>& loader) {
+  if (!loader) return nullptr;
+  return {{"time_s_per_sample", loader->time_per_sample.value()}, {"workers", loader->workers}};
 }
 
 /// Every key with the value that is used, defaults filled in.
@@ -120,6 +152,16 @@ Json resolved_scenario(const Study& study) {
         {"accumulation", to_string(training.accumulation)},
         {"bucket_cap_bytes", training.bucket_cap_bytes},
         {"first_bucket_bytes", training.first_bucket_bytes},
+        {"broadcast_buffers", training.broadcast_buffers},
+        {"gradient_as_bucket_view", training.gradient_as_bucket_view},
+        {"find_unused_parameters", training.find_unused_parameters},
+        {"communication_hook", to_string(training.communication_hook)},
+        {"iteration", to_string(training.iteration)},
+        {"synchronized_batch_norm", training.synchronized_batch_norm},
+        {"fusion_bytes", training.fusion_bytes},
+        {"cycle_time_s", training.cycle_time.value()},
+        {"merge_cost", merge_cost_json(training.merge_cost)},
+        {"data_loader", data_loader_json(training.data_loader)},
         {"reference_global_batch", or_auto(training.reference_global_batch)}}},
       {"collective",
        {{"algorithm", or_auto(collective.algorithm.value)},
@@ -211,11 +253,8 @@ std::string point_json(const Point& point, const StepResult& result, std::string
                {"cost_per_million_samples_usd", or_null(result.cost_per_million_samples_usd)},
                {"sent_bytes_per_rank", result.sent_per_rank.value()},
                {"all_reduce_bytes_per_sample", result.all_reduce_bytes_per_sample},
-               {"memory", memory_json(result.memory)},
-               {"learning_rate",
-                {{"reference_global_batch", result.reference_global_batch},
-                 {"linear_factor", result.linear_lr_factor},
-                 {"sqrt_factor", result.sqrt_lr_factor}}},
+               {"memory", memory_json(result.memory, result.fitting)},
+               {"learning_rate", learning_rate_json(result)},
                {"basis",
                 {{"compute", to_string(result.compute_basis)},
                  {"communication", communication_basis},
@@ -349,6 +388,52 @@ Json curve_json(const CurveKey& key, const CurveFit& fit) {
 
 }  // namespace
 
+namespace {
+
+Json found_json(double value, const FoundFigure& found, double standard_error) {
+  Json json = {{"value", rounded(value)}};
+  if (found.held)
+    json["source"] = "not determined; as NCCL's constants or the platform have it";
+  else
+    json["stderr"] = rounded(standard_error);
+  return json;
+}
+
+Json overheads_json(const OverheadFit& fit) {
+  const ProtocolFigures& of = fit.figures;
+  const Json as_before = {{"source", "not fitted"}};
+  const auto kept = [&](Seconds value) {
+    Json json = {{"value", rounded(value.value())}};
+    json.update(as_before);
+    return json;
+  };
+  const auto hop = [](Seconds value, const FoundFigure& found) {
+    return found_json(value.value(), found, found.fitted.standard_error);
+  };
+  const bool on_the_way = of.name == "LL";
+  Json json = {{"name", of.name}};
+  json["efficiency"] =
+      of.name == "Simple"
+          ? Json{{"value", 1.0}, {"source", "by definition: the rate of a link is that of Simple"}}
+          : found_json(of.efficiency, fit.work_per_byte,
+                       fit.work_per_byte.fitted.standard_error * of.efficiency * of.efficiency);
+  json["launch_s"] = found_json(of.launch.value(), fit.launch, fit.launch.fitted.standard_error);
+  json["alpha_intra_node_s"] =
+      on_the_way ? kept(of.alpha_intra_node) : hop(of.alpha_intra_node, fit.hop_inside_node);
+  json["alpha_inter_node_s"] =
+      on_the_way ? kept(of.alpha_inter_node) : hop(of.alpha_inter_node, fit.hop_between_nodes);
+  json["latency_intra_node_s"] =
+      on_the_way ? hop(of.latency_intra_node, fit.hop_inside_node) : kept(of.latency_intra_node);
+  json["latency_inter_node_s"] =
+      on_the_way ? hop(of.latency_inter_node, fit.hop_between_nodes) : kept(of.latency_inter_node);
+  json["residuals"] = {{"samples", fit.samples},
+                       {"median_abs", rounded(fit.median_abs)},
+                       {"max_abs", rounded(fit.max_abs)}};
+  return json;
+}
+
+}  // namespace
+
 std::string calibration_json(const CalibrationText& calibration) {
   Json json = {{"format", "stepcast.calibration/1"},
                {"name", calibration.name},
@@ -366,6 +451,8 @@ std::string calibration_json(const CalibrationText& calibration) {
   };
   add_link("intra_node_Bps", calibration.intra_node);
   add_link("inter_node_Bps", calibration.inter_node);
+  for (const OverheadFit& fit : calibration.overheads)
+    if (fit.is_determined()) json["protocols"].push_back(overheads_json(fit));
   json["curves"] = Json::array();
   for (const auto& [key, fit] : calibration.curves)
     if (!fit.regimes.empty()) json["curves"].push_back(curve_json(key, fit));

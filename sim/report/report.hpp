@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/json_view.hpp"
+#include "engine/overheads.hpp"
 #include "fit/regimes.hpp"
 #include "input/study.hpp"
 #include "result/metrics.hpp"
@@ -70,6 +71,7 @@ struct CalibrationText {
   /// Whole calibrations whose other measurements go along.
   std::vector<std::string> calibrations;
   std::optional<Rate> intra_node, inter_node;  ///< of one link, of one NIC
+  std::vector<OverheadFit> overheads;          ///< those that are determined are written
 };
 [[nodiscard]] std::string calibration_json(const CalibrationText& calibration);
 

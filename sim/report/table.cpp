@@ -163,6 +163,29 @@ std::string cost_note(const std::vector<JsonDocument>& points) {
                      point.at("world_size").dump(), point.at("cost_per_step_usd").number());
 }
 
+/// Which of the two rules is usual, how to begin, and what no rule covers.
+std::string learning_rate_notes(const JsonView& rate) {
+  std::string text;
+  if (const JsonView rule = rate.at("rule"); !rule.is_null())
+    text += fmt::format("Usual for this optimizer is the {} rule",
+                        rule.string() == "linear" ? "linear" : "square-root");
+  if (const auto epochs = rate.at("warm_up_epochs").integer(0, 1000); epochs > 0)
+    text += fmt::format("{} a linear warm-up from the old rate over {} epochs",
+                        text.empty() ? "For a larger one," : ", with", epochs);
+  if (!text.empty()) text += '\n';
+  return text;
+}
+
+std::string batch_norm_notes(const std::set<double>& samples) {
+  constexpr double few_samples = 16;  // docs/results.md, Learning rate
+  if (samples.empty()) return {};
+  const bool one = samples.size() == 1;
+  return fmt::format("BatchNorm: its statistics are over {:.0f}{} samples{}{}\n", *samples.begin(),
+                     one ? "" : fmt::format(" to {:.0f}", *samples.rbegin()),
+                     one ? ", whatever the global batch" : ", so the model changes with them",
+                     *samples.begin() < few_samples ? "; fewer than 16 make them noisy" : "");
+}
+
 }  // namespace
 
 std::string result_notes(const std::vector<JsonDocument>& all) {
@@ -174,7 +197,8 @@ std::string result_notes(const std::vector<JsonDocument>& all) {
   std::vector<std::string> linear;
   std::vector<std::string> square_root;
   std::set<std::string> references;
-  bool batch_grows = false;
+  std::set<double> norm_samples;
+  const JsonDocument* grown = nullptr;  // the point with the largest batch beside the reference
   const JsonDocument* fullest = &points.front();
   const auto known_bytes = [](const JsonDocument& point) {
     return point.root().at("memory").at("known_bytes").number();
@@ -184,14 +208,21 @@ std::string result_notes(const std::vector<JsonDocument>& all) {
     references.insert(rate.at("reference_global_batch").dump());
     linear.push_back(fmt::format("{:.4g}", rate.at("linear_factor").number()));
     square_root.push_back(fmt::format("{:.4g}", rate.at("sqrt_factor").number()));
-    batch_grows |= rate.at("linear_factor").number() != 1.0;
+    if (const double factor = rate.at("linear_factor").number(); factor != 1.0)
+      if (grown == nullptr ||
+          factor > grown->root().at("learning_rate").at("linear_factor").number())
+        grown = &point;
+    if (const JsonView samples = rate.at("batch_norm_samples"); !samples.is_null())
+      norm_samples.insert(samples.number());
     if (known_bytes(point) > known_bytes(*fullest)) fullest = &point;
   }
   std::string text;
-  if (batch_grows && references.size() == 1 && points.size() <= most_factors)
+  if (grown != nullptr && references.size() == 1 && points.size() <= most_factors)
     text +=
         fmt::format("Learning rate relative to batch {}: linear rule x {}; square-root rule x {}\n",
                     *references.begin(), fmt::join(linear, ", "), fmt::join(square_root, ", "));
+  if (grown != nullptr)
+    text += learning_rate_notes(grown->root().at("learning_rate")) + batch_norm_notes(norm_samples);
   text += interference_note(points);
   for (const JsonDocument& point : points)
     if (point.root().at("host_bound").boolean())
@@ -204,6 +235,15 @@ std::string result_notes(const std::vector<JsonDocument>& all) {
                       memory.at("activation_bytes").is_null() ? "at least " : "",
                       format_bytes(known_bytes(*fullest)),
                       gpu.is_null() ? "" : " of " + format_bytes(gpu.number()));
+  if (const JsonView fits = memory.at("fits"); !fits.is_null() && !fits.boolean()) {
+    const JsonView size = memory.at("fitting_micro_batch");
+    text += size.is_null()
+                ? std::string("It does not fit\n")
+                : fmt::format(
+                      "It does not fit; a micro-batch of {} with {} accumulation steps is "
+                      "expected to\n",
+                      size.dump(), memory.at("fitting_accumulation_steps").dump());
+  }
   return text;
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <utility>
 
 #include "engine/engine.hpp"
 #include "engine/interference.hpp"
@@ -12,9 +14,24 @@ namespace stepcast {
 namespace {
 
 // Buffers of one NCCL connection: LL 512 KiB, LL128 4 915 200 B, Simple 4 MiB (NCCL v2.28.9
-// src/transport/p2p.cc:370-455 and src/init.cc:697-735); a ring has one per channel and GPU.
+// src/transport/p2p.cc:370-455 and src/init.cc:697-735); a ring has one per channel and GPU, a tree
+// up to three: two children and a parent.
 constexpr std::int64_t nccl_connection_bytes =
     (std::int64_t{512} << 10) + 4'915'200 + (std::int64_t{4} << 20);
+
+constexpr std::int64_t tree_connections = 3;
+// NVLS, per channel and head: reduce and broadcast, each 8 slots of 128 KiB (nvlsChunkSize and
+// NCCL_STEPS of src/transport/nvls.cc): 256 MiB for 16 channels and 8 heads.
+constexpr std::int64_t nvls_head_bytes = std::int64_t{2} * 8 * (std::int64_t{128} << 10);
+constexpr std::size_t most_nvls_heads = 8;
+
+// A CUDA context with the libraries' kernels takes 0.3 to 0.6 GiB; not confirmed at a source.
+constexpr std::int64_t cuda_context_bytes = std::int64_t{512} << 20;
+constexpr std::int64_t float32_bytes = 4;
+constexpr std::int64_t half_precision_bytes = 2;
+
+// Goyal et al., arXiv 1706.02677, section 2.2: from the old rate, linearly.
+constexpr std::int64_t warm_up_epochs = 5;
 
 // A step is called host bound when the host issues for so much of it.
 constexpr double host_bound_share = 0.95;
@@ -165,30 +182,117 @@ std::vector<LinkResult> link_results(const Job& job, Seconds step_time) {
   return results;
 }
 
-MemoryResult memory_of(const Point& point, const Job& job) {
+/// Buffers of all algorithms that are used; each has as many channels as its largest collective.
+std::int64_t nccl_bytes_of(const Job& job) {
+  std::map<std::string, std::int64_t> channels;
+  for (const LoweredCollective& lowered : job.lowered) {
+    std::int64_t& most = channels[lowered.algorithm];
+    most = std::max(most, std::int64_t{lowered.channels});
+  }
+  const auto heads =
+      static_cast<std::int64_t>(std::min(job.cluster.ranks_of(0).size(), most_nvls_heads));
+  std::int64_t bytes = 0;
+  for (const auto& [algorithm, count] : channels) {
+    const bool tree = algorithm == "double_binary_tree" || algorithm == "nvls_tree";
+    const bool nvls = algorithm == "nvls" || algorithm == "nvls_tree";
+    if (nvls) bytes += count * heads * nvls_head_bytes;
+    if (tree || !nvls) bytes += count * (tree ? tree_connections : 1) * nccl_connection_bytes;
+  }
+  return bytes;
+}
+
+/// Flat copies of gradients.
+std::int64_t bucket_bytes_of(const StepTrace& model, const TrainingSettings& training) {
+  switch (training.sync) {
+    case SyncMode::ddp: return training.gradient_as_bucket_view ? 0 : model.gradient_bytes();
+    case SyncMode::flat:
+    case SyncMode::merged: return model.gradient_bytes();
+    case SyncMode::horovod: return training.fusion_bytes;
+    case SyncMode::per_tensor:
+    case SyncMode::overlapped_per_tensor: break;
+  }
+  return 0;
+}
+
+/// The cast buckets of a communication hook.
+std::int64_t hook_bytes_of(const StepTrace& model, const TrainingSettings& training) {
+  const CommunicationHook hook = training.communication_hook;
+  if (training.sync != SyncMode::ddp || hook == CommunicationHook::none) return 0;
+  const char* same = hook == CommunicationHook::fp16 ? "float16" : "bfloat16";
+  std::int64_t bytes = 0;
+  for (const Parameter& parameter : model.parameters)
+    if (parameter.dtype != same) bytes += half_precision_bytes * parameter.elements;
+  return bytes;
+}
+
+MemoryResult memory_of(const Point& point, const Job& job, const MeasuredStep& step) {
   MemoryResult memory;
   const StepTrace& model = *point.model;
   memory.gradients_bytes = model.gradient_bytes();
   memory.parameters_bytes =
       model.gradient_bytes();  // the trace holds gradients in the parameters' dtype
+  if (model.master_weights)
+    for (const Parameter& parameter : model.parameters)
+      if (parameter.bytes() == half_precision_bytes * parameter.elements)
+        memory.master_bytes += float32_bytes * parameter.elements;
   memory.optimizer_bytes =
       std::llround(static_cast<double>(model.elements()) * model.optimizer_state_bytes_per_element);
-  const bool communicates = !job.program.collectives.empty();
-  // DDP and the flat loop copy all gradients into flat buffers (reducer.cpp, no
-  // gradient_as_bucket_view).
-  if (communicates && point.scenario.training.sync != SyncMode::per_tensor)
-    memory.bucket_bytes = model.gradient_bytes();
-  for (const LoweredCollective& lowered : job.lowered)
-    memory.nccl_bytes = std::max(memory.nccl_bytes, lowered.channels * nccl_connection_bytes);
-  memory.activation_bytes = measured_step(point).activation_bytes;
+  if (!job.program.collectives.empty()) {
+    memory.bucket_bytes = bucket_bytes_of(model, point.scenario.training);
+    memory.hook_bytes = hook_bytes_of(model, point.scenario.training);
+    memory.nccl_bytes = nccl_bytes_of(job);
+  }
+  memory.framework_bytes = cuda_context_bytes;
+  memory.activation_bytes = step.activation_bytes;
   memory.gpu_bytes = point.platform->gpu.memory_bytes;
   return memory;
 }
 
+bool contains_any(const std::string& text, const std::vector<std::string>& words) {
+  return std::any_of(words.begin(), words.end(),
+                     [&](const std::string& word) { return text.find(word) != std::string::npos; });
+}
+
+LearningRateAdvice learning_rate_advice(const Point& point, const StepResult& result) {
+  const StepTrace& model = *point.model;
+  LearningRateAdvice advice;
+  // Linear for SGD (Goyal et al.), the square root where steps are normalised (LAMB's default,
+  // arXiv 1904.00962).
+  if (contains_any(model.optimizer, {"Adam", "LAMB"}))
+    advice.rule = "square_root";
+  else if (contains_any(model.optimizer, {"SGD"}))
+    advice.rule = "linear";
+  if (result.linear_lr_factor > 1.0) advice.warm_up_epochs = warm_up_epochs;
+  const bool has_statistics =
+      std::any_of(model.buffers.begin(), model.buffers.end(),
+                  [](const Buffers& buffers) { return buffers.dtype.find("float") == 0; });
+  if (!model.batch_norms.empty() || has_statistics)
+    advice.batch_norm_samples =
+        result.micro_batch *
+        (point.scenario.training.synchronized_batch_norm ? result.world_size : 1);
+  return advice;
+}
+
+/// What the loader of one rank takes for the samples of a step.
+Seconds loading_time(const Point& point) {
+  const TrainingSettings& training = point.scenario.training;
+  if (!training.data_loader) return {};
+  const auto samples =
+      static_cast<double>(training.micro_batch.value_or(point.model->measured.front().micro_batch) *
+                          training.accumulation_steps);
+  return samples / static_cast<double>(training.data_loader->workers) *
+         training.data_loader->time_per_sample;
+}
+
+Seconds end_of(const Timeline& timeline) {
+  const std::vector<Seconds>& last = timeline.segments.back().first_end;
+  return *std::max_element(last.begin(), last.end());
+}
+
 /// Step time of one GPU that does the same micro-steps and has nobody to talk to.
-Seconds time_alone(const Point& point) {
-  Program alone = data_parallel_step(*point.model, measured_step(point), point.scenario.training,
-                                     point.platform->gpu, 1);
+Seconds time_alone(const Point& point, const MeasuredStep& step) {
+  Program alone =
+      data_parallel_step(*point.model, step, point.scenario.training, point.platform->gpu, 1);
   const Timeline timeline =
       simulate_analytically({Cluster(*point.platform, nullptr, 1, point.scenario.gpus_origin),
                              std::move(alone),
@@ -196,7 +300,7 @@ Seconds time_alone(const Point& point) {
                              {},
                              {},
                              {}});
-  return timeline.segments.back().first_end.front();
+  return std::max(timeline.segments.back().first_end.front(), loading_time(point));
 }
 
 }  // namespace
@@ -213,8 +317,8 @@ double bus_factor(Operation operation, int ranks) {
 }
 
 std::int64_t MemoryResult::known_bytes() const {
-  return parameters_bytes + gradients_bytes + optimizer_bytes + bucket_bytes + nccl_bytes +
-         activation_bytes.value_or(0);
+  return parameters_bytes + master_bytes + gradients_bytes + optimizer_bytes + bucket_bytes +
+         hook_bytes + nccl_bytes + framework_bytes + activation_bytes.value_or(0);
 }
 
 std::optional<bool> MemoryResult::fits() const {
@@ -223,17 +327,32 @@ std::optional<bool> MemoryResult::fits() const {
   return activation_bytes ? std::optional(true) : std::nullopt;
 }
 
-const MeasuredStep& measured_step(const Point& point) {
-  const std::vector<MeasuredStep>& measured = point.model->measured;
-  const auto& wanted = point.scenario.training.micro_batch;
-  if (!wanted) return measured.front();
-  return *std::find_if(measured.begin(), measured.end(),
-                       [&](const MeasuredStep& step) { return step.micro_batch == *wanted; });
+std::optional<MicroSteps> largest_that_fits(const MemoryResult& memory, std::int64_t micro_batch,
+                                            std::int64_t accumulation_steps) {
+  if (!memory.gpu_bytes || !memory.activation_bytes || *memory.activation_bytes == 0)
+    return std::nullopt;
+  const std::int64_t left = *memory.gpu_bytes - (memory.known_bytes() - *memory.activation_bytes);
+  if (left <= 0) return std::nullopt;
+  const std::int64_t samples = micro_batch * accumulation_steps;
+  const double fit = std::floor(static_cast<double>(left) * static_cast<double>(micro_batch) /
+                                static_cast<double>(*memory.activation_bytes));
+  const std::int64_t most =
+      fit < static_cast<double>(micro_batch) ? static_cast<std::int64_t>(fit) : micro_batch;
+  for (std::int64_t size = most; size >= 1; --size)
+    if (samples % size == 0) return MicroSteps{size, samples / size};
+  return std::nullopt;
+}
+
+StepEstimate step_of(const Point& point) {
+  return step_at(
+      *point.model,
+      point.scenario.training.micro_batch.value_or(point.model->measured.front().micro_batch),
+      point.platform->gpu.kernel_floor);
 }
 
 Job job_of(const Point& point) {
   const Scenario& scenario = point.scenario;
-  const MeasuredStep& measured = measured_step(point);
+  const MeasuredStep measured = step_of(point).step;
   Cluster cluster(*point.platform, point.calibration.get(), scenario.gpus, scenario.gpus_origin,
                   scenario.placement);
   for (const Imperfections::SlowNic& nic : scenario.imperfections.slow_nics) cluster.slow_down(nic);
@@ -245,8 +364,77 @@ Job job_of(const Point& point) {
   return job;
 }
 
+std::optional<Job> late_job_of(const Point& point, const Job& job) {
+  const auto& straggler = point.scenario.imperfections.straggler;
+  if (!straggler) return std::nullopt;
+  Job late = job;
+  late.pace = paces_when_late(*straggler, job.pace, static_cast<std::size_t>(job.cluster.ranks()));
+  return late;
+}
+
+namespace {
+
+std::array<Seconds*, mean_times_count> mean_times_of(StepResult& result) {
+  Split& split = result.split;
+  return {&result.step_time, &result.step_time_low, &result.step_time_high,
+          &split.compute,    &split.exposed_comm,   &split.host,
+          &split.wait,       &split.optimizer,      &result.comm,
+          &result.overlapped};
+}
+
+}  // namespace
+
+MeanTimes mean_times(const StepResult& result) {
+  StepResult copy = result;
+  MeanTimes times;
+  const auto from = mean_times_of(copy);
+  for (std::size_t i = 0; i < mean_times_count; ++i) times[i] = *from[i];
+  return times;
+}
+
+void mix(StepResult& result, const MeanTimes& other, double share) {
+  const double before = result.step_time.value();
+  const auto times = mean_times_of(result);
+  for (std::size_t i = 0; i < mean_times_count; ++i)
+    *times[i] = (1.0 - share) * *times[i] + share * other[i];
+  const double growth = result.step_time.value() / before;
+  result.comm_fraction = result.split.exposed_comm / result.step_time;
+  result.throughput_samples_per_s /= growth;
+  result.scaling_efficiency /= growth;
+  for (auto* cost : {&result.cost_per_step_usd, &result.cost_per_million_samples_usd})
+    if (*cost) **cost *= growth;
+  for (LinkResult& link : result.links) link.busiest_utilisation /= growth;
+}
+
+void wait_for_data(const Point& point, Job& job, Timeline& timeline) {
+  const Seconds late = loading_time(point) - end_of(timeline);
+  if (late <= Seconds{}) return;
+  for (Interval& task : timeline.task_times) task = {task.begin + late, task.end + late};
+  for (Timeline::CollectiveTimes& times : timeline.collectives) {
+    times.start += late;
+    for (Seconds& ready : times.ready) ready += late;
+    for (Seconds& end : times.end) end += late;
+  }
+  for (Timeline::SegmentTimes& times : timeline.segments)
+    for (Seconds& end : times.first_end) end += late;
+
+  const auto ranks = static_cast<std::size_t>(timeline.ranks);
+  std::vector<Segment>& segments = job.program.segments;
+  segments.insert(segments.begin(), {1, {Compute{Phase::host, "data loader", late}}});
+  timeline.segments.insert(timeline.segments.begin(), {std::vector<Seconds>(ranks, late), late});
+  std::vector<Interval> tasks;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    tasks.push_back({Seconds{}, late});
+    for (std::size_t task = 0; task < timeline.tasks; ++task)
+      tasks.push_back(timeline.task(static_cast<int>(rank), task));
+  }
+  timeline.task_times = std::move(tasks);
+  ++timeline.tasks;
+}
+
 StepResult summarize(const Point& point, const Job& job, const Timeline& timeline) {
-  const MeasuredStep& measured = measured_step(point);
+  const StepEstimate estimate = step_of(point);
+  const MeasuredStep& measured = estimate.step;
   const TrainingSettings& training = point.scenario.training;
   StepResult result;
   result.world_size = timeline.ranks;
@@ -254,15 +442,14 @@ StepResult summarize(const Point& point, const Job& job, const Timeline& timelin
   result.micro_batch = measured.micro_batch;
   result.global_batch = measured.micro_batch * training.accumulation_steps * timeline.ranks;
 
-  const std::vector<Seconds>& last = timeline.segments.back().first_end;
-  result.step_time = *std::max_element(last.begin(), last.end());
+  result.step_time = end_of(timeline);
   result.split = mean_split(job, timeline, result.step_time);
   result.comm = mean_communication(timeline, runs_per_step(job.program));
   result.overlapped = std::max(Seconds{0.0}, result.comm - result.split.exposed_comm);  // rounding
   result.comm_fraction = result.split.exposed_comm / result.step_time;
   result.throughput_samples_per_s =
       static_cast<double>(result.global_batch) / result.step_time.value();
-  result.scaling_efficiency = time_alone(point) / result.step_time;
+  result.scaling_efficiency = time_alone(point, measured) / result.step_time;
   if (const auto& price = point.platform->price) {  // docs/results.md, Cost
     const double usd_per_s = result.nodes * price->usd_per_hour / seconds_per_hour;
     result.cost_per_step_usd = usd_per_s * result.step_time.value();
@@ -275,7 +462,8 @@ StepResult summarize(const Point& point, const Job& job, const Timeline& timelin
   Seconds residual_time;
   for (std::size_t c = 0; c < result.buckets.size(); ++c) {
     const BucketResult& bucket = result.buckets[c];
-    if (bucket.operation == Operation::all_reduce) {
+    const bool of_gradients = !job.program.collectives[c].as_library_chooses;
+    if (of_gradients && bucket.operation == Operation::all_reduce) {
       reduced_bytes +=
           static_cast<double>(bucket.bytes) * static_cast<double>(bucket.runs_per_step);
       result.communication_basis =
@@ -291,29 +479,37 @@ StepResult summarize(const Point& point, const Job& job, const Timeline& timelin
   result.sent_per_rank = *std::max_element(sent.begin(), sent.end());
   result.links = link_results(job, result.step_time);
 
-  // What was seen to vary: the measured steps around their median, the fit's worst residuals, each
-  // for the share of communication that it is behind.
+  // What was seen to vary: the measured steps around their median, how far a measured micro-batch
+  // is from what the others make of it, the fit's worst residuals, each for the share of
+  // communication that it is behind.
   const Seconds on_gpu = result.split.compute + result.split.host + result.split.optimizer;
   const double residual = busy > Seconds{} ? residual_time / busy : 0.0;
   const Seconds comm_error = residual * result.split.exposed_comm;
   const auto spread = [&](Seconds extreme) {
     return measured.median > Seconds{0.0} ? (extreme - measured.median) / measured.median : 0.0;
   };
-  result.step_time_low = result.step_time + on_gpu * spread(measured.fastest) - comm_error;
-  result.step_time_high = result.step_time + on_gpu * spread(measured.slowest) + comm_error;
+  const Seconds error = comm_error + on_gpu * estimate.relative_error;
+  result.step_time_low =
+      std::max(Seconds{}, result.step_time + on_gpu * spread(measured.fastest) - error);
+  result.step_time_high = result.step_time + on_gpu * spread(measured.slowest) + error;
 
   result.host_bound = job.program.issue() >= host_bound_share * result.step_time;
   for (const Interference& its : job.interference)
     if (its.computation * its.communication >
         result.interference.computation * result.interference.communication)
       result.interference = its;
-  if (point.model->gpu != point.platform->gpu.name) result.compute_basis = Basis::extrapolated;
-  result.memory = memory_of(point, job);
+  const bool foreign = point.model->gpu != point.platform->gpu.name;
+  result.compute_basis = foreign ? Basis::extrapolated : estimate.basis;
+  result.memory = memory_of(point, job, measured);
+  if (result.memory.fits() == false)
+    result.fitting =
+        largest_that_fits(result.memory, result.micro_batch, training.accumulation_steps);
   result.reference_global_batch = training.reference_global_batch.value_or(measured.micro_batch);
   const double growth =
       static_cast<double>(result.global_batch) / static_cast<double>(result.reference_global_batch);
   result.linear_lr_factor = growth;
   result.sqrt_lr_factor = std::sqrt(growth);
+  result.learning_rate = learning_rate_advice(point, result);
   return result;
 }
 

@@ -234,7 +234,8 @@ def test_help_and_lists():
 
 # -------------------------------------------------------------------------------------- sweeps
 
-SWEEP = ("run", QUICKSTART, "--set", "vary.cluster.gpus=[1,2,4,8]",
+# The last points take longest, so that there is time to kill it before.
+SWEEP = ("run", QUICKSTART, "--engine", "simgrid", "--set", "vary.cluster.gpus=[1,4,8,32]",
          "--set", 'vary.training.bucket_cap_bytes=[1048576,5242880,26214400,104857600]')
 
 
@@ -312,13 +313,13 @@ def test_a_point_that_fails_stands_in_the_result_and_the_rest_goes_on(tmp_path):
 
 
 def test_a_dry_run_prints_the_points(tmp_path):
-    done = stepcast(*SWEEP, "--set", 'constraints=["cluster.gpus > 2", "training.bucket_cap_bytes < 6e6"]',
+    done = stepcast(*SWEEP, "--set", 'constraints=["cluster.gpus > 4", "training.bucket_cap_bytes < 6e6"]',
                     "--dry-run", "-o", tmp_path / "never.json")
     assert done.returncode == 0 and done.stderr == ""
     table = [line.split() for line in done.stdout.splitlines()[3:]]
     assert table == [["point", "bucket_cap_bytes", "GPUs", "micro-batch", "accumulation", "batch"],
-                     ["0", "1", "MiB", "4", "32", "1", "128"], ["1", "5", "MiB", "4", "32", "1", "128"],
-                     ["2", "1", "MiB", "8", "32", "1", "256"], ["3", "5", "MiB", "8", "32", "1", "256"]]
+                     ["0", "1", "MiB", "8", "32", "1", "256"], ["1", "5", "MiB", "8", "32", "1", "256"],
+                     ["2", "1", "MiB", "32", "32", "1", "1024"], ["3", "5", "MiB", "32", "32", "1", "1024"]]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -592,19 +593,20 @@ def test_a_failed_run_leaves_the_old_file(tmp_path):
     (("run", QUICKSTART, "--set", "cluster.gpus=2000"),
      "--set cluster.gpus: must be a whole number in [1, 1024] (128 nodes of 8 GPUs in "
      "platforms/dgx1v.json), got 2000"),
-    (("run", QUICKSTART, "--set", "training.micro_batch=64"),
-     "--set training.micro_batch: must be a micro-batch that models/resnet50_v100_fp32.json was measured "
-     "at; known: 32"),
+    (("run", QUICKSTART, "--set", "training.micro_batch=257"),
+     "--set training.micro_batch: must be a whole number in [4, 256], not too far from what "
+     "models/resnet50_v100_fp32.json was measured at (32), got 257"),
     (("run", QUICKSTART, "--set", "collective.algorithm=rnig"),
      '--set collective.algorithm: unknown "rnig"; did you mean "ring"? known: binary_tree, direct, direct_one_shot, '
      "double_binary_tree, hierarchical, nvls, nvls_tree, recursive_doubling, recursive_halving_doubling, ring"),
     (("run", QUICKSTART, "--set", "training.sync=dpp"),
-     '--set training.sync: unknown "dpp"; did you mean "ddp"? known: ddp, flat, per_tensor'),
+     '--set training.sync: unknown "dpp"; did you mean "ddp"? known: ddp, flat, per_tensor, '
+     "overlapped_per_tensor, merged, horovod"),
     (("run", QUICKSTART, "--set", "gpus"), "--set gpus: must be key=value, such as training.accumulation_steps=8"),
     (("run",), "stepcast run: name a scenario file, such as scenarios/quickstart.json"),
     (("run", QUICKSTART, "--engine", "simgird"),
      '--engine: unknown "simgird"; did you mean "simgrid"? known: auto, simgrid, analytic'),
-    (("runn",), 'runn: unknown command; did you mean "run"? known: run, collective, compare, fit, validate, list'),
+    (("runn",), 'runn: unknown command; did you mean "run"? known: run, collective, compare, fit, import, trace, validate, list'),
     (("collective", "--platform", IDEAL, "--gpus", "8"), "--bytes: must be given"),
     (("collective", "--platform", IDEAL, "--gpus", "8", "--bytes", "1Mi"),
      "--bytes: must be a size such as 64KiB, 25MiB or 1000000, got 1Mi"),
@@ -612,7 +614,7 @@ def test_a_failed_run_leaves_the_old_file(tmp_path):
      "--gpus: must be a whole number in [2, 1048576], got 1"),
     (("collective", "--platform", IDEAL, "--gpus", "8", "--bytes", "8GiB", "--chunk-bytes", "1"),
      "--chunk-bytes: 1 cuts 8 GiB into 1.2e+11 transfers; at most 1e+08 are simulated"),
-    (("list", "algoritms"), 'stepcast list: unknown "algoritms"; did you mean "algorithms"? known: algorithms, topologies, calibrations'),
+    (("list", "algoritms"), 'stepcast list: unknown "algoritms"; did you mean "algorithms"? known: algorithms, topologies, importers, calibrations, models'),
 ])
 def test_mistakes_on_the_command_line(arguments, line):
     assert refused(*arguments) == line

@@ -93,6 +93,28 @@ def test_calibrations_become_one_that_keeps_everything(tmp_path):
     assert set(file["links"]) == {"intra_node_Bps", "inter_node_Bps"}
 
 
+def test_overheads_are_fitted_where_the_logs_determine_them(tmp_path):
+    one, two, out = log(tmp_path, "one.txt"), log(tmp_path, "two.txt", 16, 2), tmp_path / "out.json"
+    alone = stepcast("fit", one, "--platform", PLATFORM, "-o", out, "--report")
+    assert alone.returncode == 0, alone.stderr
+    assert ("LL: overheads not determined: launch and hops cannot be told apart; "
+            "more numbers of ranks or nodes would\n") in alone.stdout
+    assert "protocols" not in json.loads(out.read_text())
+
+    both = stepcast("fit", one, two, "--platform", PLATFORM, "-o", out, "--report")
+    assert both.returncode == 0, both.stderr
+    protocol = next(entry for entry in json.loads(out.read_text())["protocols"] if entry["name"] == "LL")
+    # 20 us more for two nodes, two hops of a tree: 10 us each, but that the sizes do not follow LL's rate.
+    hop = protocol["latency_inter_node_s"]
+    assert hop["value"] == pytest.approx(10e-6, rel=0.25)
+    assert 0 < hop["stderr"] < hop["value"] / 2
+    assert protocol["latency_intra_node_s"]["value"] == 0.6e-6
+    assert "not determined" in protocol["latency_intra_node_s"]["source"]
+    assert "range" not in protocol
+    assert f"hop between nodes {hop['value'] * 1e6:.4g} +- " in both.stdout
+    assert "hop inside a node 0.6 us (not determined)" in both.stdout
+
+
 def test_a_what_if_keeps_the_level_of_the_machine(tmp_path):
     """Slower NICs make a measured collective slower by as much as they make the mechanism."""
     out = tmp_path / "fit.calibration.json"

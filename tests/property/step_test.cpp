@@ -97,7 +97,7 @@ TEST(Step, BlockingPerTensorIsNeverFasterThanOverlap) {
     const double overlap = figures(point)[0];
     point.scenario.training.sync = SyncMode::per_tensor;
     // The loop has no copies out of buckets (0.69 ms in this trace) but pays 161 launches.
-    const double copies = measured_step(point).finalize.front().duration.value();
+    const double copies = step_of(point).step.finalize.front().duration.value();
     EXPECT_GE(
         figures(point)[0],
         overlap - 2 * copies * static_cast<double>(point.scenario.training.accumulation_steps));

@@ -93,6 +93,20 @@ TEST(DdpBuckets, OfResNet18AreThoseOfAPyTorchIssue) {
             (std::vector<std::int64_t>{2'052'000, 38'297'600, 6'408'448}));
 }
 
+TEST(InitialDdpBuckets, HaveTheSmallOneOfTheFirstLayersLast) {
+  // torch/nn/parallel/distributed.py: the rule in the order of the registration, launched
+  // backwards.
+  const std::vector<Parameter> parameters = resnet50();
+  std::vector<int> registered(parameters.size());
+  std::iota(registered.begin(), registered.end(), 0);
+  std::vector<std::int64_t> expected =
+      elements_of(ddp_buckets(parameters, registered, mebibyte, 25 * mebibyte));
+  std::reverse(expected.begin(), expected.end());
+  EXPECT_EQ(elements_of(initial_ddp_buckets(parameters, mebibyte, 25 * mebibyte)), expected);
+  EXPECT_GE(expected.back() * float32_bytes, mebibyte);
+  EXPECT_LT(expected.back() * float32_bytes, 4 * mebibyte);
+}
+
 // The rule ---------------------------------------------------------------------------------------
 
 TEST(DdpBuckets, CloseWhenTheyHaveReachedTheirLimit) {

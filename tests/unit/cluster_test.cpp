@@ -93,6 +93,16 @@ TEST_F(ClusterOf, LinksHasMeasuredBandwidthsWithACalibration) {
   EXPECT_EQ(cluster.bandwidths()[23], BytesPerSecond{8e9});   // node1.nic1.down
 }
 
+TEST_F(ClusterOf, LinksOfASlowerNetworkAreSlowerBetweenNodesOnly) {
+  const Cluster cluster = ranks(8).with_network_rate(0.25);
+  EXPECT_EQ(cluster.intra_node_bandwidth(), BytesPerSecond{100e9});
+  EXPECT_EQ(cluster.inter_node_bandwidth(), BytesPerSecond{2.5e9});
+  for (int link = 0; link < 24; ++link)
+    EXPECT_EQ(cluster.bandwidths()[static_cast<std::size_t>(link)],
+              cluster.is_inter_node(link) ? BytesPerSecond{2.5e9} : BytesPerSecond{100e9})
+        << cluster.link_name(link);
+}
+
 TEST_F(ClusterOf, LinksKeepsTheNominalBandwidthOfWhatWasNotMeasured) {
   calibration.intra_node_share.reset();
   const Cluster cluster(platform, &calibration, 8, "test");

@@ -262,6 +262,263 @@ TEST(PerTensorStep, ReducesAndDividesOneParameterAfterTheOtherInRegistrationOrde
                       "optimizer: step"));
 }
 
+// DDP's options ----------------------------------------------------------------------------------
+
+TEST(GradientAsBucketView, SavesTheCopiesOutOfTheBuckets) {
+  TrainingSettings training = settings(SyncMode::ddp);
+  training.gradient_as_bucket_view = true;
+  EXPECT_EQ(lines_of(program_of(training).segments[0].tasks),
+            forward + lines("backward: head", "launch 0", "backward: middle", "launch 1",
+                            "backward: embed", "launch 2", "wait 0", "wait 1", "wait 2",
+                            "optimizer: step"));
+  EXPECT_EQ(lines_of(program_of(training, 1).segments[0].tasks),
+            forward + backward + lines("optimizer: step"));
+}
+
+TEST(CommunicationHook, CastsDividesAndCastsBackEachBucket) {
+  TrainingSettings training = settings(SyncMode::ddp);
+  training.communication_hook = CommunicationHook::bf16;
+  Gpu gpu;
+  gpu.kernel_floor = Seconds{0.5};
+  gpu.memory_bandwidth = BytesPerSecond{8.0};
+  const Program program =
+      data_parallel_step(model_of(parameters()), measured_step(), training, gpu, 2);
+  ASSERT_EQ(program.collectives.size(), 3u);
+  EXPECT_EQ(program.collectives[0].bytes, 4 / 2);
+  EXPECT_EQ(program.collectives[1].bytes, 8 / 2);
+  const std::vector<Task>& tasks = program.segments[0].tasks;
+  EXPECT_EQ(
+      lines_of(tasks),
+      forward + lines("backward: head", "finalize: cast bucket", "finalize: divide by world size",
+                      "launch 0", "backward: middle", "finalize: cast bucket",
+                      "finalize: divide by world size", "launch 1", "backward: embed",
+                      "finalize: cast bucket", "finalize: divide by world size", "launch 2",  //
+                      "wait 0", "finalize: cast bucket back",                                 //
+                      "wait 1", "finalize: cast bucket back",                                 //
+                      "wait 2", "finalize: cast bucket back", "finalize: copy", "optimizer: step"));
+  // The second bucket: reads 8 B and writes 4, reads and writes 4, reads 4 and writes 8, at 8 B/s.
+  EXPECT_EQ(std::get<Compute>(tasks[7]).duration, Seconds{0.5 + 12.0 / 8.0});
+  EXPECT_EQ(std::get<Compute>(tasks[8]).duration, Seconds{0.5 + 8.0 / 8.0});
+  EXPECT_EQ(std::get<Compute>(tasks[17]).duration, Seconds{0.5 + 12.0 / 8.0});
+}
+
+TEST(CommunicationHook, CastsNothingThatHasItsDtype) {
+  std::vector<Parameter> halves = parameters();
+  for (Parameter& parameter : halves) parameter.dtype = "float16";
+  TrainingSettings training = settings(SyncMode::ddp);
+  training.first_bucket_bytes = no_limit;
+  training.communication_hook = CommunicationHook::fp16;
+  const Program program = data_parallel_step(model_of(halves), measured_step(), training, Gpu{}, 2);
+  EXPECT_EQ(program.collectives.at(0).bytes, 4 * 2);
+  EXPECT_EQ(lines_of(program.segments[0].tasks),
+            forward + backward +
+                lines("finalize: divide by world size", "launch 0", "wait 0", "finalize: copy",
+                      "optimizer: step"));
+}
+
+TEST(FindUnusedParameters, KeepsTheBucketsOfTheRegistrationAndAddsUpABitmap) {
+  // In the order of the registration {a}, {b, c}, {d}; launched from the last to the first.
+  TrainingSettings training = settings(SyncMode::ddp);
+  training.find_unused_parameters = true;
+  for (const Iteration iteration : {Iteration::steady, Iteration::first}) {
+    training.iteration = iteration;
+    const Program program = program_of(training);
+    ASSERT_EQ(program.collectives.size(), 4u);
+    EXPECT_EQ(program.collectives[0].parameters, std::vector<int>{3});
+    EXPECT_EQ(program.collectives[1].parameters, (std::vector<int>{1, 2}));
+    EXPECT_EQ(program.collectives[2].parameters, std::vector<int>{0});
+    EXPECT_EQ(program.collectives[3].bytes, 4 * 4);  // an int32 for each of four parameters
+    EXPECT_TRUE(program.collectives[3].parameters.empty());
+    EXPECT_TRUE(program.collectives[3].as_library_chooses);
+    EXPECT_EQ(lines_of(program.segments[0].tasks),
+              forward + lines("backward: head", "launch 0", "backward: middle", "launch 1",
+                              "backward: embed", "launch 2", "launch 3", "wait 0", "wait 1",
+                              "wait 2", "finalize: copy", "wait 3", "optimizer: step"));
+  }
+  EXPECT_TRUE(program_of(training, 1).collectives.empty());
+}
+
+TEST(FirstIteration, HasOneBucketBehindBackward) {
+  TrainingSettings training = settings(SyncMode::ddp);
+  training.iteration = Iteration::first;
+  const Program program = program_of(training);
+  ASSERT_EQ(program.collectives.size(), 1u);
+  EXPECT_EQ(program.collectives[0].bytes, 4 * 4);
+  EXPECT_EQ(lines_of(program.segments[0].tasks),
+            forward + backward + lines("launch 0", "wait 0", "finalize: copy", "optimizer: step"));
+}
+
+class SynchronizedBatchNorm : public testing::Test {
+ protected:
+  [[nodiscard]] Program program(int world_size) const {
+    return data_parallel_step(model, measured_step(), training, Gpu{}, world_size);
+  }
+  StepTrace model = [] {
+    StepTrace with_norm = model_of(parameters());
+    with_norm.batch_norms = {{"head", 64}};
+    return with_norm;
+  }();
+  TrainingSettings training = [] {
+    TrainingSettings synchronized = settings(SyncMode::ddp);
+    synchronized.synchronized_batch_norm = true;
+    return synchronized;
+  }();
+};
+
+TEST_F(SynchronizedBatchNorm, GathersInForwardAndReducesInBackward) {
+  const Program made = program(8);
+  EXPECT_EQ(lines_of(made.segments[0].tasks),
+            lines("forward: embed", "launch 0", "wait 0", "forward: head", "launch 1", "wait 1",
+                  "backward: head", "launch 2", "backward: middle", "launch 3", "backward: embed",
+                  "launch 4", "wait 2", "wait 3", "wait 4", "finalize: copy", "optimizer: step"));
+  EXPECT_EQ(made.collectives[0].operation, Operation::all_gather);
+  EXPECT_EQ(made.collectives[0].bytes, 8 * 4 * (2 * 64 + 1));  // of all ranks, fp32
+  EXPECT_EQ(made.collectives[1].operation, Operation::all_reduce);
+  EXPECT_EQ(made.collectives[1].bytes, 4 * 2 * 64);
+  EXPECT_TRUE(made.collectives[0].as_library_chooses);
+}
+
+TEST_F(SynchronizedBatchNorm, BlocksMicroStepsThatDoNotReduceToo) {
+  training.accumulation_steps = 3;
+  const Program made = program(2);
+  ASSERT_EQ(made.segments.size(), 2u);
+  EXPECT_EQ(made.segments[0].repeat, 2);
+  EXPECT_EQ(lines_of(made.segments[0].tasks),
+            lines("forward: embed", "launch 0", "wait 0", "forward: head", "launch 1", "wait 1") +
+                backward);
+}
+
+TEST_F(SynchronizedBatchNorm, BlocksHorovodsBackwardAsWell) {
+  training.sync = SyncMode::horovod;
+  training.cycle_time = Seconds{12.0};  // backward ends at a tick
+  EXPECT_EQ(lines_of(program(2).segments[0].tasks),
+            lines("forward: embed", "launch 0", "wait 0", "forward: head", "launch 1", "wait 1") +
+                backward +
+                lines("launch 2", "launch 3", "launch 4", "launch 5",  //
+                      "wait 2", "finalize: divide by world size",      //
+                      "wait 3", "finalize: divide by world size",      //
+                      "wait 4", "finalize: divide by world size",      //
+                      "wait 5", "finalize: divide by world size", "optimizer: step"));
+}
+
+TEST_F(SynchronizedBatchNorm, OfOneRankIsAnOrdinaryOne) {
+  EXPECT_TRUE(program(1).collectives.empty());
+}
+
+// Other ways to overlap --------------------------------------------------------------------------
+
+TEST(OverlappedPerTensor, LaunchesEachGradientWhenItIsReady) {
+  const Program program = program_of(settings(SyncMode::overlapped_per_tensor));
+  ASSERT_EQ(program.collectives.size(), 4u);
+  EXPECT_EQ(program.collectives[1].parameters, std::vector<int>{2});
+  EXPECT_EQ(lines_of(program.segments[0].tasks),
+            forward + lines("backward: head", "launch 0", "backward: middle", "launch 1",
+                            "launch 2", "backward: embed", "launch 3",   //
+                            "wait 0", "finalize: divide by world size",  //
+                            "wait 1", "finalize: divide by world size",  //
+                            "wait 2", "finalize: divide by world size",  //
+                            "wait 3", "finalize: divide by world size", "optimizer: step"));
+}
+
+TEST(Merged, MergesWhatIsReadyBeforeTheOverheadIsOver) {
+  TrainingSettings training = settings(SyncMode::merged);
+  // Ready at 3, 7 and 12 s. At 4.5 s of overhead the first two wait for each other (7 - 3), and an
+  // AllReduce of them takes from 7 to 11.5 s and longer: the last cannot go with it (12 - 7 > 4.5).
+  training.merge_cost = MergeCost{Seconds{4.5}, BytesPerSecond{1e9}};
+  const Program program = program_of(training);
+  ASSERT_EQ(program.collectives.size(), 2u);
+  EXPECT_EQ(program.collectives[0].parameters, (std::vector<int>{3, 2, 1}));
+  EXPECT_EQ(program.collectives[1].parameters, std::vector<int>{0});
+  EXPECT_EQ(lines_of(program.segments[0].tasks),
+            forward + lines("backward: head", "backward: middle", "launch 0", "backward: embed",
+                            "launch 1", "wait 0", "finalize: divide by world size", "wait 1",
+                            "finalize: divide by world size", "optimizer: step"));
+}
+
+TrainingSettings horovod(double cycle_s, std::int64_t fusion_bytes) {
+  TrainingSettings training = settings(SyncMode::horovod);
+  training.cycle_time = Seconds{cycle_s};
+  training.fusion_bytes = fusion_bytes;
+  return training;
+}
+
+TEST(Horovod, LaunchesAtTheTicksOfItsCycle) {
+  // Gradients are ready at 3, 7 and 12 s; the ticks after them are at 5, 10 and 15 s.
+  const Program program = program_of(horovod(5.0, no_limit));
+  ASSERT_EQ(program.collectives.size(), 3u);
+  EXPECT_EQ(program.collectives[1].parameters, (std::vector<int>{2, 1}));
+  const std::vector<Task>& tasks = program.segments[0].tasks;
+  EXPECT_EQ(lines_of(tasks),
+            forward + lines("backward: head", "backward: middle", "launch 0", "backward: middle",
+                            "backward: embed", "launch 1", "backward: embed",
+                            "host: wait for Horovod's cycle", "launch 2",  //
+                            "wait 0", "finalize: divide by world size",    //
+                            "wait 1", "finalize: divide by world size",    //
+                            "wait 2", "finalize: divide by world size", "optimizer: step"));
+  std::vector<double> durations;
+  for (std::size_t i = 2; i < 11; ++i)
+    if (const auto* compute = std::get_if<Compute>(&tasks[i]))
+      durations.push_back(compute->duration.value());
+  // 3 to 5, 5 to 7, 7 to 10, 10 to 12, and from 12 to the tick at 15.
+  EXPECT_EQ(durations, (std::vector<double>{3, 2, 2, 3, 2, 3}));
+}
+
+TEST(Horovod, LaunchesAtOnceWhatIsReadyAtATick) {
+  // Ticks at each whole second: nothing is cut and nobody waits.
+  const Program program = program_of(horovod(1.0, no_limit));
+  EXPECT_EQ(lines_of(program.segments[0].tasks),
+            forward + lines("backward: head", "launch 0", "backward: middle", "launch 1",
+                            "backward: embed", "launch 2",               //
+                            "wait 0", "finalize: divide by world size",  //
+                            "wait 1", "finalize: divide by world size",  //
+                            "wait 2", "finalize: divide by world size", "optimizer: step"));
+}
+
+TEST(Horovod, FusesAllThatIsReadyIntoNoMoreThanTheBuffer) {
+  // All are ready by 12 s; 3 of 4 B fit into 13 B.
+  const Program program = program_of(horovod(20.0, 13));
+  ASSERT_EQ(program.collectives.size(), 2u);
+  EXPECT_EQ(program.collectives[0].parameters, (std::vector<int>{3, 2, 1}));
+  EXPECT_EQ(program.collectives[1].parameters, std::vector<int>{0});
+  EXPECT_EQ(program_of(horovod(20.0, 0)).collectives.size(), 4u);
+}
+
+TEST(Horovod, FusesLaterOnesOfTheSameDtypePastAnotherOne) {
+  std::vector<Parameter> mixed = parameters();
+  mixed[2].dtype = "float16";
+  const Program program =
+      data_parallel_step(model_of(mixed), measured_step(), horovod(20.0, 8), Gpu{}, 2);
+  ASSERT_EQ(program.collectives.size(), 3u);
+  EXPECT_EQ(program.collectives[0].parameters, (std::vector<int>{3, 1}));
+  EXPECT_EQ(program.collectives[1].parameters, std::vector<int>{2});
+  EXPECT_EQ(program.collectives[2].parameters, std::vector<int>{0});
+}
+
+TEST(EveryWayToSynchronise, SendsTheSameGradientsAndComputesTheSame) {
+  for (const SyncMode sync :
+       {SyncMode::ddp, SyncMode::flat, SyncMode::per_tensor, SyncMode::overlapped_per_tensor,
+        SyncMode::merged, SyncMode::horovod}) {
+    TrainingSettings training = settings(sync);
+    training.merge_cost = MergeCost{Seconds{1.0}, BytesPerSecond{1.0}};
+    training.cycle_time = Seconds{0.7};
+    const Program program = program_of(training);
+    std::int64_t bytes = 0;
+    std::vector<int> seen(4, 0);
+    for (const Collective& collective : program.collectives) {
+      bytes += collective.bytes;
+      for (const int parameter : collective.parameters) ++seen[static_cast<std::size_t>(parameter)];
+    }
+    EXPECT_EQ(bytes, 4 * 4) << to_string(sync);
+    EXPECT_EQ(seen, std::vector<int>(4, 1)) << to_string(sync);
+    double computed = 0.0;
+    for (const Task& task : program.segments[0].tasks)
+      if (const auto* compute = std::get_if<Compute>(&task);
+          compute && (compute->phase == Phase::forward || compute->phase == Phase::backward))
+        computed += compute->duration.value();
+    EXPECT_NEAR(computed, 1 + 2 + 3 + 4 + 5, 1e-12) << to_string(sync);
+  }
+}
+
 // Division ---------------------------------------------------------------------------------------
 
 Seconds division_on(const Gpu& gpu) {

@@ -176,6 +176,33 @@ TEST(TwoBuckets, UseTheSameBuffers) {
             2 * (524'288 + 4'915'200 + 4'194'304));
 }
 
+// Data loader ------------------------------------------------------------------------------------
+
+TEST_F(Summary, StartsWhenTheLoaderHasTheSamples) {
+  // 8 samples in each of 4 micro-steps at 12.5 s, by two workers: 200 s for a step of 157 s.
+  step.point.scenario.training.data_loader = DataLoader{Seconds{12.5}, 2};
+  const StepResult before = summarise();
+  wait_for_data(step.point, step.job, step.timeline);
+  const StepResult result = summarise();
+  EXPECT_EQ(result.step_time, Seconds{200.0});
+  EXPECT_EQ(result.split.host, before.split.host + Seconds{200.0 - 157.0});
+  EXPECT_EQ(result.split.compute, before.split.compute);
+  EXPECT_EQ(result.split.exposed_comm, before.split.exposed_comm);
+  EXPECT_EQ(result.split.wait, before.split.wait);
+  EXPECT_EQ(result.comm, before.comm);
+  EXPECT_EQ(result.buckets[0].start, before.buckets[0].start + Seconds{43.0});
+  EXPECT_EQ(sum(result.split), 200.0);
+  // One GPU waits for its loader as well.
+  EXPECT_EQ(result.scaling_efficiency, 1.0);
+}
+
+TEST_F(Summary, DoesNotWaitForALoaderThatIsFaster) {
+  step.point.scenario.training.data_loader = DataLoader{Seconds{12.5}, 4};
+  wait_for_data(step.point, step.job, step.timeline);
+  EXPECT_EQ(summarise().step_time, Seconds{157.0});
+  EXPECT_EQ(step.job.program.segments.size(), 2u);
+}
+
 // Learning rate and batches ----------------------------------------------------------------------
 
 TEST_F(Summary, ScalesTheLearningRateFromOneMicroBatch) {
@@ -203,6 +230,24 @@ TEST_F(Summary, CountsTheMemoryOfTheModel) {
   EXPECT_EQ(memory.gpu_bytes, 1'000'000);
 }
 
+TEST_F(Summary, CountsMasterWeightsOfHalfPrecisionParameters) {
+  EXPECT_EQ(summarise().memory.master_bytes, 0);
+  change_model("/optimizer/master_weights", "true");
+  EXPECT_EQ(summarise().memory.master_bytes, 50 * 4);  // second.weight is float16
+}
+
+TEST_F(Summary, CountsHalfAGibibyteForTheFramework) {
+  EXPECT_EQ(summarise().memory.framework_bytes, 512 * 1024 * 1024);
+}
+
+TEST_F(Summary, CountsTheConnectionsOfATreeAndTheHeadsOfNvls) {
+  step.job.lowered[0].algorithm = "double_binary_tree";
+  EXPECT_EQ(summarise().memory.nccl_bytes, 3 * 2 * (524'288 + 4'915'200 + 4'194'304));
+  step.job.lowered[0].algorithm = "nvls";
+  // Two channels of two heads (ranks in the node): 8 slots of 128 KiB, up and down.
+  EXPECT_EQ(summarise().memory.nccl_bytes, 2 * 2 * (2 * 8 * 128 * 1024));
+}
+
 TEST_F(Summary, CountsTheBuffersOfEachChannel) {
   // NCCL, per connection: LL 512 KiB, LL128 4 915 200 B, Simple 4 MiB; two channels.
   EXPECT_EQ(summarise().memory.nccl_bytes, 2 * (524'288 + 4'915'200 + 4'194'304));
@@ -220,6 +265,25 @@ TEST_F(Summary, CountsNoBucketsForTheLoopOverTensors) {
   EXPECT_EQ(summarise().memory.bucket_bytes, 0);
 }
 
+TEST_F(Summary, CountsNoBucketsThatTheGradientsLiveIn) {
+  step.point.scenario.training.gradient_as_bucket_view = true;
+  EXPECT_EQ(summarise().memory.bucket_bytes, 0);
+}
+
+TEST_F(Summary, CountsHorovodsFusionBuffer) {
+  step.point.scenario.training.sync = SyncMode::horovod;
+  step.point.scenario.training.fusion_bytes = 12345;
+  EXPECT_EQ(summarise().memory.bucket_bytes, 12345);
+}
+
+TEST_F(Summary, CountsWhatAHookCasts) {
+  EXPECT_EQ(summarise().memory.hook_bytes, 0);
+  step.point.scenario.training.communication_hook = CommunicationHook::bf16;
+  EXPECT_EQ(summarise().memory.hook_bytes, 160 * 2);
+  step.point.scenario.training.communication_hook = CommunicationHook::fp16;
+  EXPECT_EQ(summarise().memory.hook_bytes, 110 * 2);  // 50 are float16 as they are
+}
+
 TEST_F(Summary, TakesTheActivationsFromTheTrace) {
   EXPECT_FALSE(summarise().memory.activation_bytes.has_value());
   change_model("/measured/0/activation_bytes", "77");
@@ -234,14 +298,17 @@ MemoryResult memory_of(std::optional<std::int64_t> activation_bytes,
   memory.optimizer_bytes = 300;
   memory.bucket_bytes = 4000;
   memory.nccl_bytes = 50000;
+  memory.master_bytes = 7000000;
+  memory.hook_bytes = 10000000;
+  memory.framework_bytes = 200000000;
   memory.activation_bytes = activation_bytes;
   memory.gpu_bytes = gpu_bytes;
   return memory;
 }
 
 TEST(Memory, AddsUpWhatIsKnown) {
-  EXPECT_EQ(memory_of({}, {}).known_bytes(), 54321);
-  EXPECT_EQ(memory_of(600000, {}).known_bytes(), 654321);
+  EXPECT_EQ(memory_of({}, {}).known_bytes(), 217054321);
+  EXPECT_EQ(memory_of(600000, {}).known_bytes(), 217654321);
 }
 
 struct Fit {
@@ -256,13 +323,88 @@ class MemoryFits : public testing::TestWithParam<Fit> {};
 TEST_P(MemoryFits, WhenAllOfItIsKnownToFit) {
   EXPECT_EQ(memory_of(GetParam().activation_bytes, GetParam().gpu_bytes).fits(), GetParam().fits);
 }
-INSTANTIATE_TEST_SUITE_P(Cases, MemoryFits,
-                         testing::Values(Fit{"Exactly", 600000, 654321, true},
-                                         Fit{"OneByteShort", 600000, 654320, false},
-                                         Fit{"UnknownGpu", 600000, {}, {}},
-                                         Fit{"UnknownActivations", {}, 1'000'000, {}},
-                                         Fit{"UnknownActivationsThatCannotFit", {}, 54320, false}),
-                         case_name);
+INSTANTIATE_TEST_SUITE_P(
+    Cases, MemoryFits,
+    testing::Values(Fit{"Exactly", 600000, 217654321, true},
+                    Fit{"OneByteShort", 600000, 217654320, false},
+                    Fit{"UnknownGpu", 600000, {}, {}},
+                    Fit{"UnknownActivations", {}, 1'000'000'000, {}},
+                    Fit{"UnknownActivationsThatCannotFit", {}, 217054320, false}),
+    case_name);
+
+MemoryResult room_for(std::int64_t activations, std::int64_t left) {
+  MemoryResult memory;
+  memory.framework_bytes = 1000;
+  memory.activation_bytes = activations;
+  memory.gpu_bytes = 1000 + left;
+  return memory;
+}
+
+TEST(LargestThatFits, KeepsTheSamplesOfTheStep) {
+  // 10 B a sample and 95 B left: 9 samples fit; of 16 * 3 = 48 samples 8 is the largest divisor.
+  const auto fitting = largest_that_fits(room_for(160, 95), 16, 3);
+  ASSERT_TRUE(fitting.has_value());
+  EXPECT_EQ(fitting->micro_batch, 8);
+  EXPECT_EQ(fitting->accumulation_steps, 6);
+}
+
+TEST(LargestThatFits, MayBeExactlyFull) {
+  EXPECT_EQ(largest_that_fits(room_for(160, 80), 16, 1)->micro_batch, 8);
+  EXPECT_EQ(largest_that_fits(room_for(160, 79), 16, 1)->micro_batch, 4);
+}
+
+TEST(LargestThatFits, IsNoneWhereNotOneSampleFitsOrNothingIsKnown) {
+  EXPECT_FALSE(largest_that_fits(room_for(160, 9), 16, 1).has_value());
+  EXPECT_FALSE(largest_that_fits(room_for(160, -500), 16, 1).has_value());
+  MemoryResult unknown = room_for(160, 100);
+  unknown.activation_bytes = {};
+  EXPECT_FALSE(largest_that_fits(unknown, 16, 1).has_value());
+}
+
+TEST_F(Summary, SaysWhatWouldFitOnlyWhereItDoesNot) {
+  const auto give_memory = [&](std::int64_t bytes) {
+    step.point.platform = std::make_shared<const Platform>(read_platform(
+        JsonDocument::parse(with(tiny_platform(), "/gpu/memory_bytes", std::to_string(bytes)), "p")
+            .root()));
+  };
+  change_model("/measured/0/activation_bytes", "80000000000");
+  const std::int64_t others = summarise().memory.known_bytes() - 80'000'000'000;
+  give_memory(others + 35'000'000'000);  // 10 GB a sample: 3 fit, 2 divide 8 * 4
+  const StepResult result = summarise();
+  EXPECT_EQ(result.memory.fits(), false);
+  ASSERT_TRUE(result.fitting.has_value());
+  EXPECT_EQ(result.fitting->micro_batch, 2);
+  EXPECT_EQ(result.fitting->accumulation_steps, 16);
+  give_memory(others + 80'000'000'000);
+  EXPECT_EQ(summarise().memory.fits(), true);
+  EXPECT_FALSE(summarise().fitting.has_value());
+}
+
+// Advice on the learning rate --------------------------------------------------------------------
+
+TEST_F(Summary, AdvisesWarmUpForALargerBatch) {
+  EXPECT_EQ(summarise().learning_rate.rule, "linear");  // SGD
+  EXPECT_EQ(summarise().learning_rate.warm_up_epochs, 5);
+  step.point.scenario.training.reference_global_batch = 64;
+  EXPECT_EQ(summarise().learning_rate.warm_up_epochs, 0);
+  change_model("/optimizer/name", R"("AdamW")");
+  EXPECT_EQ(summarise().learning_rate.rule, "square_root");
+  change_model("/optimizer/name", R"("Lion")");
+  EXPECT_EQ(summarise().learning_rate.rule, "");
+}
+
+TEST_F(Summary, CountsTheSamplesBehindAStatisticOfBatchNorm) {
+  EXPECT_FALSE(summarise().learning_rate.batch_norm_samples.has_value());
+  change_model("/batch_norms", R"([{"span": "first", "channels": 4}])");
+  EXPECT_EQ(summarise().learning_rate.batch_norm_samples, 8);
+  step.point.scenario.training.synchronized_batch_norm = true;
+  EXPECT_EQ(summarise().learning_rate.batch_norm_samples, 8 * 2);
+  step.point.scenario.training.synchronized_batch_norm = false;
+  change_model("/buffers", R"([{"elements": 8, "dtype": "float32"}])");
+  EXPECT_EQ(summarise().learning_rate.batch_norm_samples, 8);
+  change_model("/buffers", R"([{"elements": 8, "dtype": "int64"}])");
+  EXPECT_FALSE(summarise().learning_rate.batch_norm_samples.has_value());
+}
 
 // Overlap and repetition -------------------------------------------------------------------------
 
@@ -359,17 +501,12 @@ Point point_of(int gpus) {
   return step.point;
 }
 
-TEST(MeasuredStepOf, APointIsTheOnlyOneUnlessItIsNamed) {
-  const std::string first =
-      JsonDocument::parse(tiny_trace(), "m.json").root().at("measured").elements().at(0).dump();
-  const std::string two =
-      with(with(tiny_trace(), "/measured/1", first), "/measured/1/micro_batch", "16");
+TEST(StepOf, APointIsTheMeasuredOneUnlessItIsNamed) {
   Point point = point_of(2);
-  point.model =
-      std::make_shared<const StepTrace>(read_step_trace(JsonDocument::parse(two, "m.json").root()));
-  EXPECT_EQ(measured_step(point).micro_batch, 8);
+  EXPECT_EQ(step_of(point).step.micro_batch, 8);
   point.scenario.training.micro_batch = 16;
-  EXPECT_EQ(measured_step(point).micro_batch, 16);
+  EXPECT_EQ(step_of(point).step.micro_batch, 16);
+  EXPECT_EQ(step_of(point).basis, Basis::extrapolated);
 }
 
 TEST(JobOf, APointReducesTheGradientsOnItsRanks) {
@@ -487,6 +624,19 @@ TEST(BusFactor, TurnsTheBandwidthOfABucketIntoThatOfTheBus) {
   const BucketResult bucket = summarize(point, job, idle_timeline(job)).buckets.at(0);
   EXPECT_EQ(bucket.algbw, BytesPerSecond{100.0});  // 100 B in 1 s
   EXPECT_EQ(bucket.busbw, BytesPerSecond{150.0});  // 2 * 3 / 4
+}
+
+TEST_F(Summary, OfStepsOfWhichSomeAreOfAnotherLengthIsTheirMean) {
+  StepResult result = summarise();
+  const StepResult before = result;
+  MeanTimes other = mean_times(result);
+  for (Seconds& time : other) time = 3.0 * time;
+  mix(result, other, 0.25);  // 3/4 + 1/4 * 3 = 1.5 times as long
+  EXPECT_DOUBLE_EQ(result.step_time.value(), 1.5 * before.step_time.value());
+  EXPECT_DOUBLE_EQ(sum(result.split), 1.5 * before.step_time.value());
+  EXPECT_DOUBLE_EQ(result.throughput_samples_per_s, before.throughput_samples_per_s / 1.5);
+  EXPECT_DOUBLE_EQ(result.scaling_efficiency, before.scaling_efficiency / 1.5);
+  EXPECT_DOUBLE_EQ(result.comm_fraction, before.comm_fraction);
 }
 
 }  // namespace

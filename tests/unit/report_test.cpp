@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include <gmock/gmock.h>
+
 #include "base/text.hpp"
 #include "documents.hpp"
 #include "hand_made_step.hpp"
@@ -85,7 +87,7 @@ TEST(PointJson, SaysNullForMemoryThatIsNotKnown) {
   const JsonView memory = document.root().at("memory");
   EXPECT_TRUE(memory.at("activation_bytes").is_null());
   EXPECT_EQ(memory.at("gpu_bytes").dump(), "1000000");
-  EXPECT_FALSE(memory.at("fits").boolean());  // NCCL's buffers alone are larger
+  EXPECT_FALSE(memory.at("fits").boolean());  // the framework alone is larger
 }
 
 /// A study from files, with one point's result.
@@ -109,10 +111,14 @@ TEST_F(ResultJson, FillsInTheDefaultsOfTheScenario) {
   const JsonDocument document = result();
   EXPECT_EQ(document.root().at("format").string(), "stepcast.result/1");
   const JsonView scenario = document.root().at("scenario");
-  EXPECT_EQ(scenario.at("training").dump(),
-            R"({"micro_batch":"auto","accumulation_steps":1,"sync":"ddp","accumulation":"no_sync",)"
-            R"("bucket_cap_bytes":26214400,"first_bucket_bytes":1048576,)"
-            R"("reference_global_batch":"auto"})");
+  EXPECT_EQ(
+      scenario.at("training").dump(),
+      R"({"micro_batch":"auto","accumulation_steps":1,"sync":"ddp","accumulation":"no_sync",)"
+      R"("bucket_cap_bytes":26214400,"first_bucket_bytes":1048576,"broadcast_buffers":true,)"
+      R"("gradient_as_bucket_view":false,"find_unused_parameters":false,)"
+      R"("communication_hook":"none","iteration":"steady","synchronized_batch_norm":false,"fusion_bytes":134217728,)"
+      R"("cycle_time_s":0.001,"merge_cost":null,"data_loader":null,)"
+      R"("reference_global_batch":"auto"})");
   EXPECT_EQ(
       scenario.at("collective").dump(),
       R"({"algorithm":"auto","protocol":"auto","channels":"auto","chunk_bytes":"auto",)"
@@ -316,11 +322,12 @@ TEST(Table, OfARealPointCanBeMade) {
 std::string notes_point(const std::string& linear, const std::string& known_bytes,
                         const std::string& activation_bytes, const std::string& gpu_bytes) {
   return R"({"learning_rate": {"reference_global_batch": 32, "linear_factor": )" + linear +
-         R"(, "sqrt_factor": 2}, "host_bound": false, "world_size": 8, "basis": {"interference": "set"},
+         R"(, "sqrt_factor": 2, "rule": null, "warm_up_epochs": 0, "batch_norm_samples": null},
+             "host_bound": false, "world_size": 8, "basis": {"interference": "set"},
              "interference": {"computation_factor": 1, "communication_factor": 1},
              "memory": {"known_bytes": )" +
          known_bytes + R"(, "activation_bytes": )" + activation_bytes + R"(, "gpu_bytes": )" +
-         gpu_bytes + "}}";
+         gpu_bytes + R"(, "fits": null}})";
 }
 
 TEST(Notes, AdviseOnTheLearningRateAndTheMemory) {
@@ -337,6 +344,36 @@ TEST(Notes, SayWhatSlowsWhatAndWhereTheHostIsTheLimit) {
             "At the same time computation takes up to 1.25 x, a collective 1.00 x as long (set)\n"
             "Host bound at 8 GPUs: the host issues kernels for the whole step\n"
             "Memory per GPU: 1 KiB\n");
+}
+
+TEST(Notes, NameTheUsualRuleTheWarmUpAndWhatBatchNormSees) {
+  std::string point = notes_point("4", "1024", "5", "null");
+  for (const auto& [key, value] : {std::pair{"rule", R"("square_root")"},
+                                   {"warm_up_epochs", "5"},
+                                   {"batch_norm_samples", "32"}})
+    point = with(point, std::string("/learning_rate/") + key, value);
+  EXPECT_EQ(result_notes(documents({point})),
+            "Learning rate relative to batch 32: linear rule x 4; square-root rule x 2\n"
+            "Usual for this optimizer is the square-root rule, with a linear warm-up from the old "
+            "rate over 5 epochs\n"
+            "BatchNorm: its statistics are over 32 samples, whatever the global batch\n"
+            "Memory per GPU: 1 KiB\n");
+  const std::string fewer = with(point, "/learning_rate/batch_norm_samples", "8");
+  EXPECT_THAT(result_notes(documents({point, fewer})),
+              testing::HasSubstr("BatchNorm: its statistics are over 8 to 32 samples, so the model "
+                                 "changes with them; fewer than 16 make them noisy\n"));
+}
+
+TEST(Notes, SayWhatWouldFit) {
+  const std::string full = with(notes_point("1", "4096", "5", "2048"), "/memory/fits", "false");
+  const std::string none = with(with(full, "/memory/fitting_micro_batch", "null"),
+                                "/memory/fitting_accumulation_steps", "null");
+  EXPECT_EQ(result_notes(documents({none})), "Memory per GPU: 4 KiB of 2 KiB\nIt does not fit\n");
+  const std::string fitting = with(with(full, "/memory/fitting_micro_batch", "8"),
+                                   "/memory/fitting_accumulation_steps", "4");
+  EXPECT_EQ(result_notes(documents({fitting})),
+            "Memory per GPU: 4 KiB of 2 KiB\n"
+            "It does not fit; a micro-batch of 8 with 4 accumulation steps is expected to\n");
 }
 
 TEST(Notes, AreSilentAboutABatchThatDoesNotGrow) {

@@ -126,11 +126,53 @@ TEST(Scenario, NeedsNoCalibration) {
 TEST(Scenario, ReadsAndWritesEveryWayToSynchronise) {
   for (const auto& [name, mode] : {std::pair{"ddp", SyncMode::ddp},
                                    {"flat", SyncMode::flat},
-                                   {"per_tensor", SyncMode::per_tensor}}) {
-    const std::string quoted = quote_json(name);
-    EXPECT_EQ(read(with(tiny_scenario(), "/training/sync", quoted)).training.sync, mode);
+                                   {"per_tensor", SyncMode::per_tensor},
+                                   {"overlapped_per_tensor", SyncMode::overlapped_per_tensor},
+                                   {"merged", SyncMode::merged},
+                                   {"horovod", SyncMode::horovod}}) {
+    const std::string scenario =
+        with(tiny_scenario(), "/training/merge_cost", R"({"overhead_s": 1e-5, "rate_Bps": 1e9})");
+    EXPECT_EQ(read(with(scenario, "/training/sync", quote_json(name))).training.sync, mode);
     EXPECT_EQ(to_string(mode), name);
   }
+}
+
+TEST(Scenario, ReadsAndWritesEveryCommunicationHookAndIteration) {
+  for (const auto& [name, hook] : {std::pair{"none", CommunicationHook::none},
+                                   {"fp16", CommunicationHook::fp16},
+                                   {"bf16", CommunicationHook::bf16}}) {
+    const std::string text =
+        with(tiny_scenario(), "/training/communication_hook", quote_json(name));
+    EXPECT_EQ(read(text).training.communication_hook, hook);
+    EXPECT_EQ(to_string(hook), name);
+  }
+  for (const auto& [name, iteration] :
+       {std::pair{"steady", Iteration::steady}, {"first", Iteration::first}}) {
+    const std::string text = with(tiny_scenario(), "/training/iteration", quote_json(name));
+    EXPECT_EQ(read(text).training.iteration, iteration);
+    EXPECT_EQ(to_string(iteration), name);
+  }
+}
+
+TEST(Scenario, DefaultsToPlainDdpAndTodaysHorovod) {
+  const TrainingSettings training = read(bare()).training;
+  EXPECT_FALSE(training.gradient_as_bucket_view);
+  EXPECT_FALSE(training.find_unused_parameters);
+  EXPECT_EQ(training.communication_hook, CommunicationHook::none);
+  EXPECT_EQ(training.iteration, Iteration::steady);
+  EXPECT_EQ(training.fusion_bytes, 128 * 1024 * 1024);  // horovod @2626dc8 operations.cc:519
+  EXPECT_EQ(training.cycle_time, Seconds{1e-3});
+  EXPECT_FALSE(training.merge_cost.has_value());
+}
+
+TEST(Scenario, ReadsWhatMergingExpects) {
+  const TrainingSettings training =
+      read(with(tiny_scenario(), "/training",
+                R"({"merge_cost": {"overhead_s": 1e-5, "rate_Bps": 1e9}})"))
+          .training;
+  ASSERT_TRUE(training.merge_cost.has_value());
+  EXPECT_EQ(training.merge_cost->overhead, Seconds{1e-5});
+  EXPECT_EQ(training.merge_cost->rate, BytesPerSecond{1e9});
 }
 
 TEST(Scenario, ReadsAndWritesEveryWayToAccumulate) {
@@ -171,10 +213,26 @@ std::vector<Mistake> scenario_mistakes() {
       {"AnUnknownKeyOfTheTraining", with(good, "/training/micro_bacth", "8"),
        "s.json:/training: unknown key \"micro_bacth\"; did you mean \"micro_batch\"? known: "
        "micro_batch, accumulation_steps, sync, accumulation, bucket_cap_bytes, "
-       "first_bucket_bytes, broadcast_buffers, reference_global_batch"},
+       "first_bucket_bytes, broadcast_buffers, gradient_as_bucket_view, "
+       "find_unused_parameters, communication_hook, iteration, synchronized_batch_norm, "
+       "fusion_bytes, cycle_time_s, "
+       "merge_cost, data_loader, reference_global_batch"},
       {"AnUnknownWayToSynchronise", with(good, "/training/sync", R"("pertensor")"),
        "s.json:/training/sync: unknown \"pertensor\"; did you mean \"per_tensor\"? known: ddp, "
-       "flat, per_tensor"},
+       "flat, per_tensor, overlapped_per_tensor, merged, horovod"},
+      {"MergingWithoutItsCost", with(good, "/training/sync", R"("merged")"),
+       "s.json:/training: \"merged\" needs merge_cost: what the merging expects an AllReduce to "
+       "take"},
+      {"AMergeCostWithoutARate", with(good, "/training/merge_cost", R"({"overhead_s": 0})"),
+       "s.json:/training/merge_cost: the key \"rate_Bps\" is missing"},
+      {"AnUnknownHook", with(good, "/training/communication_hook", R"("fp8")"),
+       "s.json:/training/communication_hook: unknown \"fp8\"; did you mean \"fp16\"? known: none, "
+       "fp16, bf16"},
+      {"ALoaderWithoutWorkers",
+       with(good, "/training/data_loader", R"({"time_s_per_sample": 1, "workers": 0})"),
+       "s.json:/training/data_loader/workers: must be a whole number in [1, 65536], got 0"},
+      {"NoCycle", with(good, "/training/cycle_time_s", "0"),
+       "s.json:/training/cycle_time_s: must be in [1e-06, 3600], got 0"},
       {"AnUnknownWayToAccumulate", with(good, "/training/accumulation", R"("nosync")"),
        "s.json:/training/accumulation: unknown \"nosync\"; did you mean \"no_sync\"? known: "
        "no_sync, sync_every_micro_step"},

@@ -125,6 +125,17 @@ TEST(StepTrace, ShippedResNet50HasTheParametersOfTorchvision) {
   EXPECT_EQ(trace.gradient_bytes(), 4 * 25'557'032);
 }
 
+TEST(StepTrace, ShippedResNet50HasItsBatchNorms) {
+  const JsonDocument document =
+      JsonDocument::read_file(repository_file("models/resnet50_v100_fp32.json"));
+  const StepTrace trace = read_step_trace(document.root());
+  ASSERT_EQ(trace.batch_norms.size(), 53u);
+  std::int64_t channels = 0;
+  for (const BatchNorm& norm : trace.batch_norms) channels += norm.channels;
+  // Running mean and variance of all of them are the buffers of floats.
+  EXPECT_EQ(2 * channels, trace.buffers.at(0).elements);
+}
+
 class StepTraceRefuses : public testing::TestWithParam<Mistake> {};
 
 TEST_P(StepTraceRefuses, AMistake) { EXPECT_EQ(error_of(GetParam().document), GetParam().error); }
@@ -138,7 +149,15 @@ std::vector<Mistake> trace_mistakes() {
        "m.json:/format: must be \"stepcast.trace/1\", got \"stepcast.platform/1\""},
       {"AnUnknownKey", with(good, "/optimiser", "1"),
        "m.json: unknown key \"optimiser\"; did you mean \"optimizer\"? known: format, name, "
-       "source, gpu, precision, versions, parameters, buffers, optimizer, measured"},
+       "source, gpu, precision, versions, parameters, buffers, batch_norms, optimizer, "
+       "modelled, measured"},
+      {"ABatchNormWithoutItsSpan",
+       with(good, "/batch_norms", R"([{"span": "third", "channels": 1}])"),
+       "m.json:/batch_norms/0/span: must be the name of one forward and one backward span of each "
+       "measured micro-batch, found 0 of \"third\" in forward of 8"},
+      {"ABatchNormWithoutChannels",
+       with(good, "/batch_norms", R"([{"span": "first", "channels": 0}])"),
+       "m.json:/batch_norms/0/channels: must be a whole number in [1, 16777216], got 0"},
       {"AMissingSource", without(good, "/source"), "m.json: the key \"source\" is missing"},
       {"NoParameters", with(good, "/parameters", "[]"),
        "m.json:/parameters: must name at least one parameter"},

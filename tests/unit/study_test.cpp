@@ -579,10 +579,25 @@ TEST_F(StudyFiles, TakeAMicroBatchThatWasMeasured) {
   EXPECT_EQ(load({"training.micro_batch=8"}).points[0].scenario.training.micro_batch, 8);
 }
 
-TEST_F(StudyFiles, RefuseAMicroBatchThatWasNotMeasured) {
-  EXPECT_EQ(error_of({"training.micro_batch=100"}),
-            "--set training.micro_batch: must be a micro-batch that " +
-                at("model.json", " was measured at; known: 8"));
+TEST_F(StudyFiles, TakeAMicroBatchNearAMeasuredOne) {
+  for (const std::string micro_batch : {"1", "64"})  // 8 / 8 and 8 * 8
+    EXPECT_EQ(
+        std::to_string(
+            *load({"training.micro_batch=" + micro_batch}).points[0].scenario.training.micro_batch),
+        micro_batch);
+}
+
+TEST_F(StudyFiles, RefuseAMicroBatchFarFromWhatWasMeasured) {
+  EXPECT_EQ(
+      error_of({"training.micro_batch=65"}),
+      "--set training.micro_batch: must be a whole number in [1, 64], not too far from what " +
+          at("model.json", " was measured at (8), got 65"));
+}
+
+TEST_F(StudyFiles, RefuseToSynchroniseABatchNormThatTheTraceDoesNotKnow) {
+  EXPECT_EQ(error_of({"training.synchronized_batch_norm=true"}),
+            "--set training.synchronized_batch_norm: needs batch_norms in " +
+                at("model.json", ": the spans that have a BatchNorm"));
 }
 
 TEST_F(StudyFiles, RefuseToChooseBetweenMeasuredMicroBatches) {

@@ -122,6 +122,18 @@ TEST(Fabric, KeepsARailInItsLeaf) {
             (Names{"node0.nic0.up", "group0.rail0.up", "group1.rail0.down", "node4.nic0.down"}));
 }
 
+TEST(Fabric, LimitsWhatTwoNodesExchange) {
+  const Cluster cluster(on_fabric(R"({"kind": "switch", "node_pair_bandwidth_Bps": 3e9})"), nullptr,
+                        8, "test");
+  const Route there = cluster.between_ranks(2, 6, 0);
+  EXPECT_EQ(names_of(cluster, there), (Names{"node1.nic0.up", "node1.node3", "node3.nic0.down"}));
+  EXPECT_EQ(names_of(cluster, cluster.between_ranks(6, 2, 0)),
+            (Names{"node3.nic0.up", "node1.node3", "node1.nic0.down"}));
+  EXPECT_EQ(cluster.bandwidths()[static_cast<std::size_t>(there.links[1])], BytesPerSecond{3e9});
+  EXPECT_TRUE(cluster.is_inter_node(there.links[1]));
+  EXPECT_EQ(cluster.bandwidths().size(), 4u * (2 * 2 + 2 * 2) + 4 * 3 / 2);
+}
+
 TEST(Fabric, RefusesLevelsThatDoNotNest) {
   EXPECT_EQ(
       input_error([] {

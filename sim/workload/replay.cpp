@@ -1,7 +1,9 @@
-#include "engine/host.hpp"
+#include "workload/replay.hpp"
 
 #include <algorithm>
 #include <cmath>
+
+#include "workload/data_parallel.hpp"
 
 namespace stepcast {
 namespace {
@@ -9,8 +11,11 @@ namespace {
 Clocks after_pass(const Segment& segment, double pace, Clocks clocks) {
   for (const Task& task : segment.tasks) {
     const auto& compute = std::get<Compute>(task);
-    const double factor = compute.phase == Phase::host ? 1.0 : pace;
-    clocks.compute = std::max(clocks.compute, clocks.host) + factor * compute.duration;
+    if (compute.phase == Phase::host) {  // whatever the host does
+      clocks.compute += compute.duration;
+      continue;
+    }
+    clocks.compute = std::max(clocks.compute, clocks.host) + pace * compute.duration;
     clocks.host += compute.host;
     if (compute.host_waits) clocks.host = std::max(clocks.host, clocks.compute);
   }
@@ -35,6 +40,20 @@ Clocks after_passes(const Segment& segment, std::int64_t passes, double pace, Cl
     }
   }
   return clocks;
+}
+
+Seconds replay_alone(const MeasuredStep& measured) {
+  constexpr std::int64_t settling = 7;  // steps
+  Segment step;
+  const auto add = [&](Phase phase, const std::vector<Span>& spans) {
+    for (const Span& span : spans) append_span(step.tasks, phase, span);
+  };
+  add(Phase::forward, measured.forward);
+  add(Phase::backward, measured.backward);
+  add(Phase::finalize, measured.finalize);
+  add(Phase::optimizer, measured.optimizer);
+  const Clocks settled = after_passes(step, settling, 1.0, {});
+  return after_passes(step, 1, 1.0, settled).compute - settled.compute;
 }
 
 }  // namespace stepcast

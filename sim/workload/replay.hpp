@@ -2,6 +2,9 @@
 // §1.1).
 #pragma once
 
+#include <cstdint>
+
+#include "input/step_trace.hpp"
 #include "workload/program.hpp"
 
 namespace stepcast {
@@ -14,5 +17,9 @@ struct Clocks {
 /// After so many passes of a local segment, its computation taking `pace` times as long as it says.
 [[nodiscard]] Clocks after_passes(const Segment& segment, std::int64_t passes, double pace,
                                   Clocks clocks);
+
+/// Time from one step to the next of the spans of a trace, once the slower of the two clocks sets
+/// the pace: what the trace says of the machine that it was measured on.
+[[nodiscard]] Seconds replay_alone(const MeasuredStep& measured);
 
 }  // namespace stepcast

@@ -1,0 +1,10 @@
+#include "input/importer.hpp"
+
+namespace stepcast {
+
+Registry<Importer>& importers() {
+  static Registry<Importer> registry;
+  return registry;
+}
+
+}  // namespace stepcast
