@@ -7,6 +7,7 @@ namespace stepcast {
 
 int run_command(const RunOptions& options);
 int collective_command(const CollectiveOptions& options);
+int compare_command(const CompareOptions& options);
 int fit_command(const FitOptions& options);
 int validate_command(const ValidateOptions& options);
 int import_command(const ImportOptions& options);

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "input/collective_settings.hpp"
@@ -23,6 +24,10 @@ struct RunOptions {
   EngineKind engine = EngineKind::automatic;
   int jobs = 1;
   int trace_ranks = 0;
+  bool resume = false;   ///< go on with what an interrupted run left
+  bool dry_run = false;  ///< print the points only
+  bool answer = false;   ///< say in words what the points say
+  double threshold = 0.75;
 };
 
 struct CollectiveOptions {
@@ -57,6 +62,12 @@ struct FitOptions {
   std::optional<std::string> output;
 };
 
+struct CompareOptions {
+  bool help = false;
+  std::vector<std::string> files;  ///< one or two results
+  std::optional<std::pair<std::size_t, std::size_t>> points;
+};
+
 struct ValidateOptions {
   bool help = false;
   std::string what;
@@ -88,6 +99,7 @@ struct ListOptions {
 /// `arguments` are those behind the command's name. Throw InputError.
 [[nodiscard]] RunOptions parse_run(const std::vector<std::string>& arguments);
 [[nodiscard]] CollectiveOptions parse_collective(const std::vector<std::string>& arguments);
+[[nodiscard]] CompareOptions parse_compare(const std::vector<std::string>& arguments);
 [[nodiscard]] FitOptions parse_fit(const std::vector<std::string>& arguments);
 [[nodiscard]] ValidateOptions parse_validate(const std::vector<std::string>& arguments);
 [[nodiscard]] ImportOptions parse_import(const std::vector<std::string>& arguments);
