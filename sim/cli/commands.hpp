@@ -9,6 +9,7 @@ int run_command(const RunOptions& options);
 int collective_command(const CollectiveOptions& options);
 int fit_command(const FitOptions& options);
 int validate_command(const ValidateOptions& options);
+int plot_command(const DrawOptions& options);
 int list_command(const ListOptions& options);
 
 /// The text of help.md: all of it, or the part on one command.

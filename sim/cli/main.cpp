@@ -42,9 +42,10 @@ int dispatch(const std::vector<std::string>& words) {
   if (words[0] == "fit") return run_or_help("fit", parse_fit(arguments), fit_command);
   if (words[0] == "validate")
     return run_or_help("validate", parse_validate(arguments), validate_command);
+  if (words[0] == "plot") return run_or_help("plot", parse_draw("plot", arguments), plot_command);
   if (words[0] == "list") return run_or_help("list", parse_list(arguments), list_command);
   throw InputError(words[0], "unknown command" + suggest(words[0], {"run", "collective", "fit",
-                                                                    "validate", "list"}));
+                                                                    "validate", "plot", "list"}));
 }
 
 }  // namespace
