@@ -1,4 +1,6 @@
 """What can be drawn: results, tables of collectives, calibrations and measured cases.
+
+Needs nothing but Python, so that the report can do without matplotlib.
 """
 
 import json

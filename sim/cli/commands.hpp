@@ -10,6 +10,7 @@ int collective_command(const CollectiveOptions& options);
 int fit_command(const FitOptions& options);
 int validate_command(const ValidateOptions& options);
 int plot_command(const DrawOptions& options);
+int report_command(const DrawOptions& options);
 int list_command(const ListOptions& options);
 
 /// The text of help.md: all of it, or the part on one command.

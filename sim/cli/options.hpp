@@ -63,11 +63,11 @@ struct ValidateOptions {
   int jobs = 1;
 };
 
-/// Of `stepcast plot`, whose work is done in Python.
+/// Of `stepcast plot` and `stepcast report`, whose work is done in Python.
 struct DrawOptions {
   bool help = false;
   std::vector<std::string> files;  ///< a result, and what else there is to draw with it
-  std::string output;              ///< folder of the figures
+  std::string output;              ///< folder of the figures, file of the report
 };
 
 struct ListOptions {
@@ -80,7 +80,7 @@ struct ListOptions {
 [[nodiscard]] CollectiveOptions parse_collective(const std::vector<std::string>& arguments);
 [[nodiscard]] FitOptions parse_fit(const std::vector<std::string>& arguments);
 [[nodiscard]] ValidateOptions parse_validate(const std::vector<std::string>& arguments);
-/// `command` is what errors name.
+/// `command` is plot or report.
 [[nodiscard]] DrawOptions parse_draw(const std::string& command,
                                      const std::vector<std::string>& arguments);
 [[nodiscard]] ListOptions parse_list(const std::vector<std::string>& arguments);
