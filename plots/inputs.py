@@ -14,6 +14,7 @@ Json = dict[str, Any]
 RESULT = "stepcast.result/1"
 COLLECTIVE = "stepcast.collective/1"
 CALIBRATION = "stepcast.calibration/1"
+VALIDATE = "stepcast.validate/1"
 GPUS = "cluster.gpus"
 BUSBW_FACTORS = {  # busbw = algbw * factor(n ranks), docs/results.md "Bandwidths"
     "all_reduce": lambda n: 2 * (n - 1) / n,
@@ -32,6 +33,7 @@ BUCKET_KEYS = (
     "operation bytes algorithm protocol ready_s start_s end_s busbw_Bps runs_per_step "
     "relative_error basis"
 ).split()
+CASE_KEYS = ("id", "split", "predicted", "low", "high", "measured", "error", "basis")
 ROW_KEYS = ("bytes", "ranks", "algorithm", "protocol", "time_s", "busbw_Bps", "basis")
 
 
@@ -45,6 +47,7 @@ class Inputs:
     collectives: list[Json] = field(default_factory=list)
     calibrations: list[Json] = field(default_factory=list)
     cases: list[Json] = field(default_factory=list)
+    validated: list[Json] = field(default_factory=list)  # suites of stepcast validate --json
 
     @property
     def points(self) -> list[Json]:
@@ -106,6 +109,13 @@ def add(inputs: Inputs, path: Path) -> None:
         inputs.collectives.append(document)
     elif found == CALIBRATION:
         inputs.calibrations.append(document)
+    elif found == VALIDATE:
+        need(document, ("suites", "versions"), "")
+        for index, suite in enumerate(document["suites"]):
+            need(suite, ("name", "source", "cases"), f"/suites/{index}")
+            for number, case in enumerate(suite["cases"]):
+                need(case, CASE_KEYS, f"/suites/{index}/cases/{number}")
+            inputs.validated.append({**suite, "versions": document["versions"]})
     elif isinstance(document, dict) and "measured" in document and "scenario" in document:
         need(document, ("name", "source"), "")
         for index, row in enumerate(document["measured"]):

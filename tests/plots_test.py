@@ -141,6 +141,23 @@ def test_predicted_and_measured(grid):
     check(figure, question_of(grid))
 
 
+def test_validated_suites(tmp_path):
+    def case(name, split, predicted):
+        return {"id": name, "split": split, "predicted": predicted, "low": predicted * 0.9, "high": predicted * 1.2,
+                "measured": 1.0, "error": predicted - 1.0, "basis": "interpolated"}
+
+    suite = {"name": "made up", "source": "nowhere", "cases": [case("a", "fit", 1.02), case("b", "test", 1.25)]}
+    path = tmp_path / "validate.json"
+    path.write_text(json.dumps({"format": "stepcast.validate/1", "versions": {"stepcast": "0", "revision": "x"},
+                                "suites": [suite]}))
+    figure = draw("predicted_measured", path)
+    errors = [list(each.lines[0].get_xdata()) for each in figure.axes[1].containers]
+    assert errors == [[pytest.approx(2.0)], [pytest.approx(25.0)]]  # hollow, then filled
+    assert texts(figure.axes[1].yaxis) == ["made up\n2 cases"]
+    assert "nowhere" in figure.get_supxlabel()
+    check(figure, "Predicted against measured step times")
+
+
 def test_knee_is_the_highest_above_the_chord():
     efficiency = importlib.import_module("efficiency")
 
