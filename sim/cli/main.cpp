@@ -46,10 +46,14 @@ int dispatch(const std::vector<std::string>& words) {
     return run_or_help("validate", parse_validate(arguments), validate_command);
   if (words[0] == "import") return run_or_help("import", parse_import(arguments), import_command);
   if (words[0] == "trace") return run_or_help("trace", parse_trace(arguments), trace_command);
+  if (words[0] == "plot") return run_or_help("plot", parse_draw("plot", arguments), plot_command);
+  if (words[0] == "report")
+    return run_or_help("report", parse_draw("report", arguments), report_command);
   if (words[0] == "list") return run_or_help("list", parse_list(arguments), list_command);
-  throw InputError(words[0],
-                   "unknown command" + suggest(words[0], {"run", "collective", "compare", "fit",
-                                                          "import", "trace", "validate", "list"}));
+  throw InputError(
+      words[0],
+      "unknown command" + suggest(words[0], {"run", "collective", "compare", "fit", "import",
+                                             "trace", "validate", "plot", "report", "list"}));
 }
 
 }  // namespace

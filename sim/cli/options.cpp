@@ -402,6 +402,23 @@ TraceOptions parse_trace(const std::vector<std::string>& arguments) {
   return trace;
 }
 
+DrawOptions parse_draw(const std::string& command, const std::vector<std::string>& arguments) {
+  po::options_description options;
+  options.add_options()("help,h", "")("output,o", po::value<std::string>(), "")(
+      "file", po::value<std::vector<std::string>>(), "");
+  po::positional_options_description positional;
+  positional.add("file", -1);
+  const po::variables_map values = parse(options, positional, arguments);
+  DrawOptions draw;
+  draw.help = values.count("help") > 0;
+  if (draw.help) return draw;
+  if (values.count("file") == 0)
+    throw InputError("stepcast " + command, "name a result, as stepcast run -o writes it");
+  draw.files = values["file"].as<std::vector<std::string>>();
+  draw.output = required(values, "output");
+  return draw;
+}
+
 ListOptions parse_list(const std::vector<std::string>& arguments) {
   po::options_description options;
   options.add_options()("help,h", "")("what", po::value<std::string>(), "");

@@ -91,6 +91,13 @@ struct TraceOptions {
   std::string file;
 };
 
+/// Of `stepcast plot` and `stepcast report`, whose work is done in Python.
+struct DrawOptions {
+  bool help = false;
+  std::vector<std::string> files;  ///< a result, and what else there is to draw with it
+  std::string output;              ///< folder of the figures, file of the report
+};
+
 struct ListOptions {
   bool help = false;
   std::string what;
@@ -104,6 +111,9 @@ struct ListOptions {
 [[nodiscard]] ValidateOptions parse_validate(const std::vector<std::string>& arguments);
 [[nodiscard]] ImportOptions parse_import(const std::vector<std::string>& arguments);
 [[nodiscard]] TraceOptions parse_trace(const std::vector<std::string>& arguments);
+/// `command` is plot or report.
+[[nodiscard]] DrawOptions parse_draw(const std::string& command,
+                                     const std::vector<std::string>& arguments);
 [[nodiscard]] ListOptions parse_list(const std::vector<std::string>& arguments);
 
 }  // namespace stepcast
