@@ -198,4 +198,7 @@ def test_every_calibration_is_of_its_platform():
     for path in (ROOT / "platforms").glob("*.calibration.json"):
         file = json.loads(path.read_text())
         machine = ROOT / "platforms" / path.name.replace(".calibration", "")
-        assert file["machine"] == json.loads(machine.read_text()), path
+        platform = json.loads(machine.read_text())
+        for key in [key for key in platform["node"] if key.startswith("price_")]:
+            del platform["node"][key]  # a price of today says nothing about what was measured
+        assert file["machine"] == platform, path
