@@ -1,7 +1,12 @@
 #include "cli/validate_steps.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 
 #include <fmt/format.h>
@@ -11,6 +16,7 @@
 #include "engine/engine.hpp"
 #include "engine/isolate.hpp"
 #include "fit/figures.hpp"
+#include "input/importer.hpp"
 
 namespace stepcast {
 namespace {
@@ -108,9 +114,43 @@ std::vector<FittedFigure> fit(const ValidationFile& file,
   return fitted;
 }
 
+/// The file's imports as step traces in a folder of their own, while this lives.
+class ImportedModels {
+ public:
+  explicit ImportedModels(ValidationFile& file) {
+    if (file.imports.empty()) return;
+    std::string name = (std::filesystem::temp_directory_path() / "stepcast.XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr)
+      throw SimulationError(fmt::format("cannot make a folder: {}", std::strerror(errno)));
+    folder_ = name;
+    const std::filesystem::path beside = std::filesystem::path(file.path).parent_path();
+    for (const ImportedModel& model : file.imports) {
+      ImportRequest request;
+      for (const std::string& path : model.files) request.files.push_back(beside / path);
+      request.options = model.settings;
+      const std::filesystem::path trace = folder_ / fmt::format("{}.json", count_++);
+      std::ofstream(trace) << (**importers().find(model.format))(request, [](double) {}).trace_json;
+      for (auto& [key, scenario] : file.scenarios)
+        if (scenario.root().at("model").string() == model.name)
+          scenario.set({"model"}, quote_json(trace.string()), "model " + model.name);
+    }
+  }
+  ImportedModels(const ImportedModels&) = delete;
+  ImportedModels& operator=(const ImportedModels&) = delete;
+  ~ImportedModels() {
+    std::error_code error;
+    if (!folder_.empty()) std::filesystem::remove_all(folder_, error);
+  }
+
+ private:
+  std::filesystem::path folder_;
+  int count_ = 0;
+};
+
 }  // namespace
 
-FileResult validate_steps(const ValidationFile& file, int jobs) {
+FileResult validate_steps(const ValidationFile& given, int jobs) {
+  ValidationFile file = given;
   FileResult result;
   result.suite = file.suite;
   result.name = file.name;
@@ -118,6 +158,14 @@ FileResult validate_steps(const ValidationFile& file, int jobs) {
   result.machine = file.machine;
   result.peers = file.peers;
   result.bars = file.bars;
+  const std::filesystem::path beside = std::filesystem::path(file.path).parent_path();
+  for (const ImportedModel& model : file.imports)
+    for (const std::string& name : model.files)
+      if (!std::filesystem::exists(beside / name)) {
+        result.skipped = fmt::format("no such file: {}", (beside / name).string());
+        return result;
+      }
+  const ImportedModels imported(file);
   std::vector<const MeasuredCase*> all, for_fit;
   for (const MeasuredCase& one : file.cases) {
     all.push_back(&one);

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/text.hpp"
+#include "input/importer.hpp"
 
 namespace stepcast {
 namespace {
@@ -28,6 +29,18 @@ MeasuredCase read_case(const JsonView& json, const std::vector<std::string>& sce
   if (const auto noise = measured.find("noise_relative"); noise && !noise->is_null())
     one.noise = noise->number(0.0, 1.0);
   return one;
+}
+
+ImportedModel read_import(const std::string& name, const JsonView& json) {
+  json.allow_only({"importer", "files", "set"});
+  ImportedModel model;
+  model.name = name;
+  model.format = json.at("importer").word(importers().names());
+  for (const JsonView& file : json.at("files").elements()) model.files.push_back(file.string());
+  if (model.files.empty()) json.at("files").fail("must list at least one file");
+  if (const auto settings = json.find("set"))
+    for (const auto& [key, value] : settings->members()) model.settings[key] = value.string();
+  return model;
 }
 
 FittedKey read_key(const JsonView& json) {
@@ -69,8 +82,8 @@ bool is_validation(const JsonView& json) {
 
 ValidationFile read_validation(const std::filesystem::path& path, const JsonView& json) {
   json.expect_format(format_name);
-  json.allow_only({"format", "suite", "name", "source", "machine", "peers", "scenarios", "fit",
-                   "bars", "cases", "orders"});
+  json.allow_only({"format", "suite", "name", "source", "machine", "peers", "imports", "scenarios",
+                   "fit", "bars", "cases", "orders"});
   ValidationFile file;
   file.path = path.string();
   file.suite = json.at("suite").string();
@@ -81,6 +94,9 @@ ValidationFile read_validation(const std::filesystem::path& path, const JsonView
     peers->allow_only({"text", "mean_error"});
     file.peers = {peers->at("text").string(), peers->at("mean_error").number(0.0, 100.0)};
   }
+  if (const auto imports = json.find("imports"))
+    for (const auto& [name, model] : imports->members())
+      file.imports.push_back(read_import(name, model));
   std::vector<std::string> names;
   for (const auto& [name, scenario] : json.at("scenarios").members()) {
     if (scenario.is_object())

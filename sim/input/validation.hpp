@@ -41,10 +41,19 @@ struct Peers {
   double mean_error = 0.0;
 };
 
+/// A model that is made when it is needed, of files that are not part of the project.
+struct ImportedModel {
+  std::string name;  ///< what scenarios call it
+  std::string format;
+  std::vector<std::string> files;  ///< relative to the validation file
+  std::map<std::string, std::string> settings;
+};
+
 struct ValidationFile {
   std::string path;
   std::string suite, name, source, machine;
   std::optional<Peers> peers;
+  std::vector<ImportedModel> imports;
   std::map<std::string, JsonDocument> scenarios;
   std::vector<FittedKey> fit;
   Bars bars;

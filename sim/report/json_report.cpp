@@ -486,6 +486,7 @@ Json file_result_json(const FileResult& result) {
                {"title", result.name},
                {"source", result.source},
                {"machine", result.machine}};
+  json["skipped"] = result.skipped.empty() ? Json(nullptr) : Json(result.skipped);
   json["cases"] = Json::array();
   for (const CaseResult& one : result.cases) json["cases"].push_back(case_json(one));
   json["summary"] = {{"test", error_summary_json(result.summary(false))},

@@ -33,6 +33,7 @@ std::vector<std::string> bar_texts(const FileResult& result) {
 }
 
 std::string verdict(const FileResult& result) {
+  if (!result.skipped.empty()) return "skipped: " + result.skipped;
   const std::vector<std::string> bars = bar_texts(result);
   if (bars.empty()) return "no bar";
   const std::vector<std::string> missed = result.missed();
@@ -110,6 +111,7 @@ std::string section(const FileResult& result) {
                         100 * result.peers->mean_error);
   for (const FittedFigure& figure : result.fitted)
     html += "<p>fitted: " + escaped(fitted_text(figure)) + "</p>\n";
+  if (result.cases.empty()) return html;
   html += scatter(result);
   html +=
       "\n<table><tr><th>case<th>split<th>predicted ms<th>measured "
@@ -127,6 +129,7 @@ std::string section(const FileResult& result) {
 
 std::string validation_table(const FileResult& result) {
   std::string text = fmt::format("{}: {}\n{}\n\n", result.suite, result.name, result.machine);
+  if (!result.skipped.empty()) return text + verdict(result) + "\n";
   std::size_t width = 4;
   for (const CaseResult& one : result.cases) width = std::max(width, one.id.size());
   text += fmt::format("{:<{}}  {:<5}  {:>12}  {:>12}  {:>8}  {:>6}  {:<4}  {}\n", "case", width,

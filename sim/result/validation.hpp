@@ -51,6 +51,7 @@ struct FileResult {
   std::string suite, name, source, machine;
   std::optional<Peers> peers;
   Bars bars;
+  std::string skipped;  ///< why no case was predicted; empty: all were
   std::vector<CaseResult> cases;
   std::vector<FittedFigure> fitted;
   std::size_t orders = 0, orders_right = 0;  ///< of the file's orders of test cases

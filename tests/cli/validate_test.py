@@ -78,8 +78,8 @@ def result_of(folder, whole, code=0):
     assert done.returncode == code, done
     result = json.loads((folder / "out.json").read_text())
     schema("validate").validate(result)
-    assert "<svg" in (folder / "out.html").read_text()
     (suite,) = result["suites"]
+    assert ("<svg" in (folder / "out.html").read_text()) == (suite["skipped"] is None)
     return suite, done.stdout
 
 
@@ -162,4 +162,20 @@ def test_shipped_suite_is_valid(path):
     for scenario in whole["scenarios"].values():
         schema("scenario").validate(scenario)
         for key in ("model", "platform", "calibration"):
-            assert key not in scenario or (path.parent / scenario[key]).is_file()
+            named = scenario.get(key)
+            assert named is None or named in whole.get("imports", {}) or (path.parent / named).is_file()
+
+
+def test_a_suite_without_its_traces_is_skipped_with_the_reason(folder):
+    whole = document(imports={"absent": {"importer": "kineto", "files": ["absent.json.gz"]}})
+    suite, text = result_of(folder, whole)
+    assert suite["skipped"] == "no such file: absent.json.gz" and suite["cases"] == []
+    assert "skipped: no such file: absent.json.gz" in text
+
+
+def test_a_model_is_imported(folder):
+    (folder / "layers.csv").write_text("name,parameters,forward_s,backward_s\nw,250000,0,0.010\n")
+    whole = document(imports={"table": {"importer": "layers", "files": ["layers.csv"], "set": {"micro_batch": "1"}}})
+    whole["scenarios"]["one"]["model"] = "table"
+    suite, _ = result_of(folder, whole)
+    assert suite["fitted"]["platform.node.nics.bandwidth_Bps"]["value"] == pytest.approx(1e9, rel=0.01)

@@ -67,7 +67,7 @@ def write(file, suite, name, source, machine, scenarios, cases, **others):
     for key, value in document.items():
         if key in ("cases", "fit", "orders"):
             text = "[\n" + ",\n".join("    " + json.dumps(one) for one in value) + "\n  ]"
-        elif key == "scenarios":
+        elif key in ("scenarios", "imports"):
             text = "{\n" + ",\n".join(f"    {json.dumps(k)}: {json.dumps(v)}" for k, v in value.items()) + "\n  }"
         else:
             text = json.dumps(value, ensure_ascii=False)
@@ -311,6 +311,40 @@ def mini_train_bench(data):
     )  # fmt: skip
 
 
+def traces(data):
+    """Those of docs/traces.md that are plain data parallelism; they are imported when validated."""
+    root = FOLDER.parents[1]
+    page = (root / "docs/traces.md").read_text(encoding="utf-8")
+    script = (root / "docs/make_traces.py").read_text(encoding="utf-8")
+    settings = {}
+    exec(script[script.index("HTA ="):script.index("def stepcast")], settings)  # TRACES
+    imports, scenarios, cases = {}, {}, []
+    for pattern, what, platform, calibration, gpus, sync, sets in settings["TRACES"]:
+        row = re.search(rf"^\| `{re.escape(pattern)}`: .*?\| (\d+) \| ([\d.]+) \|", page, re.MULTILINE)
+        files = sorted((data / "traces").glob(pattern))
+        # One trace needs its tensors from a list outside; it has one GPU and says nothing more.
+        if not row or not files or "not plain data parallel" in row[0] or "parameters" in sets:
+            continue
+        outside = "../../../shared/data"
+        imports[what] = {
+            "importer": "kineto",
+            "files": [f"{outside}/{file.relative_to(data)}" for file in files],
+            "set": {"micro_batch": "32"} | sets,
+        }
+        scenarios[what] = scenario(
+            what, what, f"{platform}.json", calibration and f"{calibration}.calibration.json",
+            training={"micro_batch": 32, "sync": sync},
+        )  # fmt: skip
+        scenarios[what]["cluster"] = {"gpus": gpus}
+        cases.append(case(f"{what}, {gpus} GPUs", what, "test", {}, float(row[2]) * 1e-3))
+    write(
+        "traces.json", "traces", "Traces of torch.profiler, replayed on as many GPUs as they were recorded on",
+        "traces of public repositories, named in docs/traces.md; measured is the median of the steps in the trace",
+        "several: V100, A100, MI300X, RTX 2080 Ti", scenarios, cases, imports=imports,
+        bars={"median_abs_error": 0.05},
+    )  # fmt: skip
+
+
 def hkbu_rows(data):
     return make_models.rows_of(data, "hkbu_ddl_benchmarks.csv")
 
@@ -361,7 +395,7 @@ def hkbu(data):
         figures = [
             ("platform.node.interconnect.bandwidth_Bps", 9e9, 1e9, 16e9),
             ("platform.node.nics.bandwidth_Bps", rate, rate / 10, min(12.5e9, rate * 4)),
-            ("interference.communication_factor", 1.1, 1.0, 2.0),
+            ("interference.communication_factor", 2.0, 1.0, 4.0),
             ("interference.computation_factor", 1.1, 1.0, 2.0),
             ("platform.node.interconnect.alpha_s", 10e-6, 0, 1e-3),
             ("platform.node.nics.alpha_s", alpha_s, 0, 5e-3),
@@ -387,6 +421,7 @@ def main():
     pytorch_ddp(data)
     deep_learning_examples(data)
     mini_train_bench(data)
+    traces(data)
     hkbu(data)
 
 
