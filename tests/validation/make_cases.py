@@ -122,15 +122,21 @@ def add_models(zoo):
             f"whole step, {ddp}, {key}, 1 GPU without DDP, p50", SPLIT,
         )  # fmt: skip
     bert = "PyTorch/LanguageModeling/BERT/README.md"
-    for length, precision, table, batch in (
-        (128, "tf32", "TF32", 128), (128, "amp", "mixed", 256),
-        (512, "tf32", "TF32", 16), (512, "amp", "mixed", 32),
+    for length, precision, table, batch, steps in (
+        (128, "tf32", "TF32", 128, 64), (128, "amp", "mixed", 256, 32),
+        (512, "tf32", "TF32", 16, 256), (512, "amp", "mixed", 32, 128),
     ):  # fmt: skip
+        model = models[f"bert_large_pretraining_seq{length}"]
+        (timing,) = make_models.deep_learning_examples(zoo.data, bert, "A100-80GB", table, batch, "Pre-training")
+        # One optimizer step in so many micro-steps.
+        elements = sum(tensor["numel"] for tensor in model["tensors"])
+        optimizer_s = elements * make_models.OPTIMIZERS[ADAM][1] / make_models.RATES["A100-SXM4"]["copy"]
+        passes_s = timing.step[0] - optimizer_s / steps
         zoo.add(
-            f"bert_large_{length}_a100_{precision}.json", f"BERT-large, {length} tokens",
-            models[f"bert_large_pretraining_seq{length}"], "A100-SXM4-80GB", precision, ADAM,
-            make_models.deep_learning_examples(zoo.data, bert, "A100-80GB", table, batch, "Pre-training"),
-            f"{make_models.SOURCES['dle']}, {bert}, pre-training, 1 GPU, batch / throughput", SPLIT,
+            f"bert_large_{length}_a100_{precision}.json", f"BERT-large, {length} tokens", model,
+            "A100-SXM4-80GB", precision, ADAM, [Timing(batch, passes=(passes_s / 3, 2 * passes_s / 3))],
+            f"{make_models.SOURCES['dle']}, {bert}, pre-training, 1 GPU, {steps} micro-steps of batch / throughput",
+            f"the optimizer, once in {steps} micro-steps, by its memory traffic; " + SPLIT,
         )  # fmt: skip
     hkbu = "HKBU-HPML/ddl-benchmarks (arXiv:2005.13247), 1 GPU, batch / throughput"
     for key, model, batch in (
@@ -139,9 +145,28 @@ def add_models(zoo):
         ("bert_large", "BERT-Large", 8),
     ):
         row = next(r for r in hkbu_rows(zoo.data) if r["model"] == model and r["n_gpus"] == "1")
-        zoo.add(
-            f"{key}_2080ti_fp32.json", model, models[key if key == "resnet50" else f"{key}_pretraining_seq128"],
-            "RTX 2080 Ti", "fp32", SGD, [Timing(batch, [float(row["step_time_s"])])], hkbu, SPLIT,
+        published = models[key if key == "resnet50" else f"{key}_pretraining_seq128"]
+        tensors = [
+            tensor | {"name": make_models.shortened(tensor["name"])} for tensor in published["tensors"]
+        ]
+        spans = make_models.spans_of(published)
+        for span in spans:
+            span.tensors = [(make_models.shortened(tensor), count) for tensor, count in span.tensors]
+        how = SPLIT
+        if key != "resnet50":
+            # BertForPreTraining predicts a word at every position, with the words' embeddings as weights.
+            # That is the last of forward and the first of backward; its gradient is not complete before
+            # that of the embeddings, so all of it passes before the first AllReduce can start.
+            words = next(t for t in published["tensors"] if "word_embeddings" in t["name"])["shape"]
+            macs = published["seq_len"] * words[0] * words[1]
+            spans.append(make_models.Span("decoder", [], macs, published["seq_len"] * words[0]))
+            how += "; with the decoder into the vocabulary, which shares the embeddings' weights"
+        zoo.write(
+            f"{key}_2080ti_fp32.json", model, "RTX 2080 Ti", "fp32", SGD, tensors,
+            make_models.batch_norm_buffers(published),
+            [make_models.measured(Timing(batch, [float(row["step_time_s"])]), spans,
+                                  make_models.RATES["RTX 2080 Ti"], "fp32", SGD)],
+            hkbu, how,
         )  # fmt: skip
     add_mini_transformer(zoo)
 
