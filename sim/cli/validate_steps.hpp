@@ -7,6 +7,6 @@
 namespace stepcast {
 
 /// Each case in a process of its own, `jobs` at a time. Throws InputError and SimulationError.
-[[nodiscard]] FileResult validate_steps(const ValidationFile& file, int jobs);
+[[nodiscard]] FileResult validate_steps(const ValidationFile& given, int jobs);
 
 }  // namespace stepcast
