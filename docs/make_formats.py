@@ -85,7 +85,10 @@ def keys(schema: Schema, root: Schema | None = None, path: str = "") -> Iterator
             member = resolved(member, root)
             if name in members:
                 member = merged(members[name].schema, member)
-            is_required = name in choice.get("required", [])
+            required = list(choice.get("required", []))
+            if choice.get("if") == {"required": ["base"]}:
+                required += choice["else"]["required"]
+            is_required = name in required
             members[name] = Key(f"{path}.{name}".lstrip("."), member, is_required)
         if isinstance(any_other := choice.get("additionalProperties"), dict):
             members["*"] = Key(f"{path}.*".lstrip("."), any_other, False)

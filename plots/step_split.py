@@ -3,281 +3,137 @@
 Reads the result JSON and nothing else, so the picture can be made again from that file alone.
 """
 
-import argparse
 import itertools
-import json
-import math
 import sys
-import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")  # draws into a file: there need not be a screen
-import matplotlib.pyplot as plt
+from inputs import GPUS, Inputs, Json, axis_name, text_of
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-FORMAT = "stepcast.result/1"
-GPUS = "cluster.gpus"
-SUFFIXES = (".png", ".svg", ".pdf")
+from style import COMM_ON_WHITE, PARTS, Nothing, caption, main, need_result, plt, tidy
 
-# From bottom to top: key in "split", legend, colour. The colours are Okabe and Ito's, which
-# colour-blind people can tell apart, in an order whose neighbours differ in lightness too (print).
-PARTS = (
-    ("compute_s", "compute", "#0072B2"),
-    ("optimizer_s", "optimizer", "#56B4E9"),
-    ("host_s", "host-bound", "#009E73"),
-    ("wait_s", "waiting for other ranks", "#F0E442"),
-    ("exposed_comm_s", "exposed communication\n(% is its share of the step)", "#D55E00"),
-)
-COMM_ON_WHITE = "#A34700"  # the colour of exposed communication, darkened for text
+MOST_BARS = 48  # more could not be read
 
 
-class NotAResult(Exception):
-    """The file cannot be drawn; the text is one line that says why."""
+def band_ms(point: Json) -> tuple[float, float]:
+    low_s, high_s = point["step_time_band_s"] or (point["step_time_s"],) * 2
+    return min(low_s, point["step_time_s"]) * 1e3, max(high_s, point["step_time_s"]) * 1e3
 
 
-@dataclass(frozen=True)
-class Bar:
-    settings: dict[str, Any]  # only what the scenario varies
-    world_size: int
-    nodes: int
-    parts_ms: list[float]  # in the order of PARTS
-    step_ms: float
-    band_ms: tuple[float, float]
-    comm_fraction: float
-    efficiency: float | None  # none when the scenario has nothing to compare with
-    engine: str
-    basis: dict[str, str | None]  # none for communication when there is none
+def nodes_text(point: Json) -> str:
+    return "1 node" if point["nodes"] == 1 else f"{point['nodes']} nodes"
 
 
-@dataclass(frozen=True)
-class Result:
-    question: str
-    provenance: str
-    bars: list[Bar]
+def gpus_of(point: Json) -> Any:
+    return point["settings"].get(GPUS, point["world_size"])
 
 
-def bar_from(point: dict[str, Any]) -> Bar:
-    low_s, high_s = point["step_time_band_s"] or (point["step_time_s"], point["step_time_s"])
-    return Bar(
-        settings=dict(point["settings"]),
-        world_size=point["world_size"],
-        nodes=point["nodes"],
-        parts_ms=[point["split"][key] * 1e3 for key, _, _ in PARTS],
-        step_ms=point["step_time_s"] * 1e3,
-        band_ms=(low_s * 1e3, high_s * 1e3),
-        comm_fraction=float(point["comm_fraction"]),
-        efficiency=point.get("scaling_efficiency"),
-        engine=point["engine"],
-        basis=dict(point["basis"]),
-    )
-
-
-def provenance_from(result: dict[str, Any], bars: Sequence[Bar]) -> str:
-    def basis(part: str) -> str:
-        """`compute measured` or, bar by bar, `compute measured (8 GPUs), extrapolated (16 GPUs)`"""
-        kinds: dict[str, list[Bar]] = {}
-        for bar in bars:
-            kinds.setdefault(bar.basis[part] or "none", []).append(bar)
-        if len(kinds) == 1:
-            return f"{part} {next(iter(kinds))}"
-        by_gpus = all(set(bar.settings) == {GPUS} for bar in bars)
-
-        def members(some: list[Bar]) -> str:
-            if by_gpus:
-                gpus = ", ".join(str(bar.settings[GPUS]) for bar in some)
-                return f"{gpus} GPU{'' if gpus == '1' else 's'}"
-            return f"{len(some)} of {len(bars)} bars"
-
-        return f"{part} " + ", ".join(f"{kind} ({members(some)})" for kind, some in kinds.items())
-
-    versions, inputs = result["versions"], result["inputs"]
-    engines = ", ".join(sorted({bar.engine for bar in bars}))
-    calibration = inputs["calibration"]
-    facts = [
-        f"stepcast {versions['stepcast']} ({versions['revision']})",
-        f"engine {engines}" + (f" {versions['simgrid']}" if engines == "simgrid" else ""),
-        f"model {inputs['model']['name']}",
-        f"platform {inputs['platform']['name']}",
-        f"calibration {calibration['name'] if calibration else 'none'}",
-        f"basis: {basis('compute')}; {basis('communication')}",
-    ]
-    return " · ".join(facts)
-
-
-def load(path: Path) -> Result:
-    try:
-        result = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise NotAResult(error.strerror) from error
-    except ValueError as error:
-        raise NotAResult(f"is not JSON: {error}") from error
-    found = result.get("format") if isinstance(result, dict) else None
-    if found != FORMAT:
-        raise NotAResult(f'"format" must be "{FORMAT}", got {json.dumps(found)[:60]}')
-    where = ""
-    try:
-        bars = []
-        for index, point in enumerate(result["points"]):
-            where = f" in /points/{index}"
-            bars.append(bar_from(point))
-        where = ""
-        if not bars:
-            raise NotAResult("has no points to draw")
-        return Result(str(result["scenario"]["question"]), provenance_from(result, bars), bars)
-    except KeyError as error:
-        raise NotAResult(f"lacks {error}{where}") from error
-    except (TypeError, ValueError, AttributeError) as error:
-        raise NotAResult(f"is not a whole {FORMAT}{where}: {error}") from error
-
-
-def text_of(key: str, value: Any) -> str:
-    """A setting as people say it: bytes in MiB or KiB where that is exact, files without a path."""
-    if value is None:
-        return "–"
-    if key.endswith("_bytes") and isinstance(value, int):
-        for size, unit in ((1 << 20, "MiB"), (1 << 10, "KiB")):
-            if value >= size and value % size == 0:
-                return f"{value // size} {unit}"
-        return f"{value} B"
-    return Path(value).name.removesuffix(".json") if isinstance(value, str) else json.dumps(value)
-
-
-def nodes_text(bar: Bar) -> str:
-    return "1 node" if bar.nodes == 1 else f"{bar.nodes} nodes"
-
-
-def gpus_of(bar: Bar) -> Any:
-    return bar.settings.get(GPUS, bar.world_size)
-
-
-def labels_of(bars: Sequence[Bar]) -> tuple[list[str], str]:
+def labels_of(points: Sequence[Json]) -> tuple[list[str], str]:
     """What stands under each bar, and what the x axis is called: by what varies."""
-    varied = list(dict.fromkeys(key for bar in bars for key in bar.settings))
+    varied = list(dict.fromkeys(key for point in points for key in point["settings"]))
     others = [key for key in varied if key != GPUS]
     if not others:
-        return [f"{gpus_of(bar)}\n{nodes_text(bar)}" for bar in bars], "GPUs"
-    name = ", ".join(others) + (" (top to bottom)" if len(others) > 1 else "")
+        return [f"{gpus_of(point)}\n{nodes_text(point)}" for point in points], "GPUs"
+    name = ", ".join(map(axis_name, others)) + (" (top to bottom)" if len(others) > 1 else "")
     if GPUS not in varied:
-        name += f", all on {bars[0].world_size} GPUs in {nodes_text(bars[0])}"
-    return ["\n".join(text_of(key, bar.settings.get(key)) for key in others) for bar in bars], name
+        name += f", all on {points[0]['world_size']} GPUs in {nodes_text(points[0])}"
+    labels = ["\n".join(text_of(key, p["settings"].get(key)) for key in others) for p in points]
+    return labels, name
 
 
-def groups_of(bars: Sequence[Bar]) -> list[list[int]]:
+def groups_of(points: Sequence[Json]) -> list[list[int]]:
     """Neighbours with the same number of GPUs, if something else varies as well."""
-    keys = {key for bar in bars for key in bar.settings}
+    keys = {key for point in points for key in point["settings"]}
     if GPUS not in keys or keys == {GPUS}:
-        return [list(range(len(bars)))]
-    runs = itertools.groupby(range(len(bars)), key=lambda index: gpus_of(bars[index]))
+        return [list(range(len(points)))]
+    runs = itertools.groupby(range(len(points)), key=lambda index: gpus_of(points[index]))
     return [list(run) for _, run in runs]
 
 
-def draw_parts(axes: Axes, positions: Sequence[float], bars: Sequence[Bar]) -> None:
+def draw_parts(axes: Axes, positions: Sequence[float], points: Sequence[Json]) -> None:
     style: dict[str, Any] = {"width": 0.74, "edgecolor": "white", "linewidth": 0.6}
-    bottoms = [0.0] * len(bars)
-    for part, (key, name, colour) in enumerate(PARTS):
-        heights = [bar.parts_ms[part] for bar in bars]
+    bottoms = [0.0] * len(points)
+    for key, name, colour in PARTS:
+        heights = [point["split"][key] * 1e3 for point in points]
         hatch = "///" if key == "exposed_comm_s" else None  # it is seen without colour as well
+        if hatch:
+            name += "\n(% is its share of the step)"
         axes.bar(positions, heights, bottom=bottoms, label=name, color=colour, hatch=hatch, **style)
         bottoms = [bottom + height for bottom, height in zip(bottoms, heights)]
 
 
-def annotate(axes: Axes, x: float, bar: Bar, highest_ms: float) -> None:
+def annotate(axes: Axes, x: float, point: Json, highest_ms: float, size: float) -> None:
     """Band, share of exposed communication, scaling efficiency and step time of one bar."""
     style: dict[str, Any]
-    low, high = min(bar.band_ms[0], bar.step_ms), max(bar.band_ms[1], bar.step_ms)
+    (low, high), step_ms = band_ms(point), point["step_time_s"] * 1e3
     if low < high:
-        error = [[bar.step_ms - low], [high - bar.step_ms]]
-        axes.errorbar(x, bar.step_ms, error, color="black", capsize=3, linewidth=1.0)
-    above = [(f"{bar.step_ms:#.4g} ms", "black", "bold")]
-    if bar.efficiency is not None:
-        above.insert(0, (f"eff. {bar.efficiency:.1%}", "black", "normal"))
-    share = f"{bar.comm_fraction:.{0 if bar.comm_fraction >= 0.1 else 1}%}"
-    comm_start = bar.step_ms - bar.parts_ms[-1]
+        error = [[step_ms - low], [high - step_ms]]
+        axes.errorbar(x, step_ms, error, color="black", capsize=3, linewidth=1.0)
+    above = [(f"{step_ms:#.4g} ms", "black", "bold")]
+    if point["scaling_efficiency"] is not None:
+        above.insert(0, (f"eff. {point['scaling_efficiency']:.1%}", "black", "normal"))
+    fraction = point["comm_fraction"]
+    share = f"{fraction:.{0 if fraction >= 0.1 else 1}%}"
+    comm_start = step_ms - point["split"]["exposed_comm_s"] * 1e3
     if low - comm_start >= 0.05 * highest_ms:  # it fits into its part, under the error bar
-        style = {"ha": "center", "va": "center", "fontweight": "bold"}
+        style = {"ha": "center", "va": "center", "fontweight": "bold", "fontsize": size}
         box = {"color": PARTS[-1][2], "pad": 1.5}  # keeps the hatching off the text
         axes.text(x, (comm_start + low) / 2, share, color="white", bbox=box, **style)
     else:
         above.insert(0, (share, COMM_ON_WHITE, "bold"))
     for line, (text, colour, weight) in enumerate(above):
-        style = {"ha": "center", "color": colour, "fontweight": weight, "fontsize": 9}
-        shift = (0, 4 + 12 * line)
+        style = {"ha": "center", "color": colour, "fontweight": weight, "fontsize": size}
+        shift = (0, 4 + (size + 3) * line)
         axes.annotate(text, (x, high), xytext=shift, textcoords="offset points", **style)
 
 
-def draw(result: Result, path: Path) -> None:
-    plt.rcParams.update({"font.size": 10, "hatch.linewidth": 0.7, "text.parse_math": False})
-    plt.rcParams.update({"svg.hashsalt": "stepcast", "svg.fonttype": "none"})
-    bars, groups = result.bars, groups_of(result.bars)
-    labels, axis_name = labels_of(bars)
+def draw(inputs: Inputs) -> Figure:
+    need_result(inputs)
+    points = sorted(inputs.points, key=gpus_of)  # in the order of the result among as many GPUs
+    groups = groups_of(points)
+    if len(points) > MOST_BARS:
+        raise Nothing(f"{len(points)} points are too many bars, {MOST_BARS} can be read; fix a key with --set")
+    labels, axis_name = labels_of(points)
     longest = max(len(line) for label in labels for line in label.split("\n"))
-    width_in = min(max(9.0, 4.0 + max(0.85, 0.1 * longest) * len(bars)), 40.0)
+    width_in = min(max(9.0, 4.0 + max(0.85, 0.1 * longest) * len(points)), 40.0)
     figure, axes = plt.subplots(figsize=(width_in, 5.6), layout="constrained")
 
     # Bars stand 1 apart, groups a little more.
     positions = [index + 0.6 * number for number, group in enumerate(groups) for index in group]
     middle = positions[-1] / 2
-    highest_ms = max(max(bar.step_ms, bar.band_ms[1]) for bar in bars)
+    highest_ms = max(band_ms(point)[1] for point in points)
     axes.set_xlim(min(-0.6, middle - 2.0), max(positions[-1] + 0.6, middle + 2.0))
-    axes.set_ylim(0.0, highest_ms * 1.25)  # room for the text above the bars
-    draw_parts(axes, positions, bars)
-    for x, bar in zip(positions, bars):
-        annotate(axes, x, bar, highest_ms)
+    axes.set_ylim(0.0, highest_ms * (1.25 if len(groups) == 1 else 1.4))  # for the text above the bars
+    draw_parts(axes, positions, points)
+    for x, point in zip(positions, points):
+        annotate(axes, x, point, highest_ms, 9)
     for group in groups if len(groups) > 1 else []:
-        name = f"{gpus_of(bars[group[0]])} GPUs\n{nodes_text(bars[group[0]])}"
+        gpus = gpus_of(points[group[0]])
+        name = f"{gpus} GPU{'' if gpus == 1 else 's'}\n{nodes_text(points[group[0]])}"
         center = (positions[group[0]] + positions[group[-1]]) / 2
         style: dict[str, Any] = {"ha": "center", "va": "top", "fontweight": "bold", "color": "0.25"}
+        style["bbox"] = {"color": "white", "pad": 1.5}  # keeps the grid off the text
         axes.text(center, 1.0, name, transform=axes.get_xaxis_transform(), **style)
 
     axes.set_xticks(positions, labels)
     axes.tick_params(axis="x", length=0)
     axes.set_xlabel(axis_name)
     axes.set_ylabel("step time [ms]")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.set_axisbelow(True)
-    axes.grid(axis="y", color="0.88")
+    tidy(axes, "y")
 
-    title_lines = math.ceil(len(result.question) / (width_in * 8)) or 1
-    title = textwrap.fill(result.question, len(result.question) // title_lines + 8)
-    figure.suptitle(title, fontsize=12, fontweight="bold")
     band: dict[str, Any] = {"color": "black", "marker": "|", "markersize": 11, "linestyle": "none"}
     handles = axes.get_legend_handles_labels()[0][::-1]  # in the order of the stack
-    if any(bar.band_ms[0] < bar.band_ms[1] for bar in bars):
+    if any(band_ms(point)[0] < band_ms(point)[1] for point in points):
         handles.append(Line2D([], [], label="band of the step time", **band))
-    if any(bar.efficiency is not None for bar in bars):
+    if any(point["scaling_efficiency"] is not None for point in points):
         handles.append(Line2D([], [], label="eff. = scaling efficiency", linestyle="none"))
     figure.legend(handles=handles, loc="outside right center", frameon=False)
-    figure.supxlabel(textwrap.fill(result.provenance, int(width_in * 18)), fontsize=7, color="0.35")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Without a date, the same result gives the same file.
-    dateless = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
-    figure.savefig(path, dpi=160, metadata=dateless.get(path.suffix))
-
-
-def main() -> int:
-    kinds = " ".join(SUFFIXES)
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("result", type=Path, help=f"{FORMAT}, as `stepcast run -o` writes it")
-    parser.add_argument("-o", "--output", type=Path, required=True, help=f"picture: {kinds}")
-    options = parser.parse_args()
-    if options.output.suffix not in SUFFIXES:
-        parser.error(f"{options.output}: the suffix must be one of {kinds}")
-    try:
-        draw(load(options.result), options.output)
-    except NotAResult as error:
-        print(f"{options.result}: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"{options.output}: {error.strerror}", file=sys.stderr)
-        return 2
-    return 0
+    caption(figure, inputs, points)
+    return figure
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(draw, __doc__))

@@ -36,6 +36,11 @@ RUNS = {
         *(QUICKSTART, "--set", "training.sync=flat"),
         *("--set", "training.reference_global_batch=256"),
         *("--set", "model.measured.0.activation_bytes=3e9"),
+        *("--set", "platform.node.price_per_hour_usd=24.5", "--set", "platform.node.price_date=2025-06"),
+        *("--set", "platform.node.price_source=made up"),
+    ),
+    "a point that fails": (
+        *(QUICKSTART, "--set", "vary.cluster.gpus=[1,2]", "--set", "collective.algorithm=nvls"),
     ),
 }
 RUNS["too large"] = (
@@ -47,9 +52,9 @@ COLLECTIVE = ("--platform", "platforms/dgx1v.json", "--gpus", "16", "--bytes", "
 
 @cache
 def stepcast(*words: str) -> str:
-    return subprocess.run(
-        [STEPCAST, *words], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
-    ).stdout
+    done = subprocess.run([STEPCAST, *words], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 or " points failed" in done.stderr, done.stderr
+    return done.stdout
 
 
 def result_of(run: str) -> Any:
@@ -124,7 +129,7 @@ def test_csv_has_the_documented_names() -> None:
     assert {f"`{key}`" for key in lists} <= set(re.findall(r"`\w+`", section("CSV")))
     keys = {path.removeprefix("points[].") for path in documented("result") if "points[]." in path}
     objects = {key.rpartition(".")[0] for key in keys if "." in key}
-    figures = {key for key in keys - objects - lists if "[]" not in key} - {"settings"}
+    figures = {key for key in keys - objects - lists if "[]" not in key} - {"settings", "error"}
     figures |= {f"step_time_band_s.{end}" for end in (0, 1)}
     assert set(names) == figures | {f"settings.{key}" for key in point["settings"]}
     assert names[0] == "settings.cluster.gpus"
@@ -191,7 +196,7 @@ def close(value: float) -> Any:
 @pytest.mark.parametrize("run", RUNS)
 def test_figures_are_what_the_page_says(run: str) -> None:
     result = result_of(run)
-    points = result["points"]
+    points = [point for point in result["points"] if "error" not in point]
     alone = next(point for point in points if point["world_size"] == 1)
     measured = result["inputs"]["model"]["document"]["measured"][0]["step_time_s"]
     calibration = result["inputs"]["calibration"]
@@ -207,6 +212,11 @@ def test_figures_are_what_the_page_says(run: str) -> None:
         assert point["comm_fraction"] == close(split["exposed_comm_s"] / step)
         assert point["throughput_samples_per_s"] == close(point["global_batch"] / step)
         assert point["scaling_efficiency"] == close(alone["step_time_s"] / step)
+        price = result["inputs"]["platform"]["document"]["node"].get("price_per_hour_usd")
+        cost = None if price is None else close(point["nodes"] * price / 3600 * step)
+        assert point["cost_per_step_usd"] == cost
+        per_sample = None if price is None else close(1e6 * price * point["nodes"] / 3600 * step / point["global_batch"])
+        assert point["cost_per_million_samples_usd"] == per_sample
 
         on_gpu = split["compute_s"] + split["host_s"] + split["optimizer_s"]
         busy = [(b["end_s"] - b["start_s"]) * b["runs_per_step"] for b in buckets]

@@ -93,6 +93,13 @@ SCENARIO_FULL = {
     },
     "interference": {"computation_factor": 1.25, "communication_factor": 1.5},
     "vary": {"training.accumulation_steps": [1, 2]},
+    "cases": [{"name": "as it is", "set": {"training.sync": "ddp"}}],
+    "constraints": ["training.accumulation_steps < 2 or cluster.gpus == 2"],
+}
+SCENARIO_BASED = {
+    "format": "stepcast.scenario/1",
+    "base": "scenario.json",
+    "vary": {"model": {"glob": "trac?.json"}},
 }
 
 SCENARIO_NCCL = {
@@ -162,6 +169,7 @@ PLATFORM_SMALL = {
     "fabric": {"kind": "switch"},
     "nodes": 2,
 }
+PRICE = {"price_per_hour_usd": 10, "price_source": "a list of prices", "price_date": "2025-06"}
 PLATFORM_FULL = {
     **PLATFORM_SMALL,
     "gpu": {
@@ -174,6 +182,7 @@ PLATFORM_FULL = {
     },
     "node": {
         "gpus": 2,
+        **PRICE,
         "interconnect": {
             "kind": "nvlink_mesh",
             **LINK,
@@ -354,7 +363,12 @@ CALIBRATION_MEASURED = {
 }
 
 DOCUMENTS: dict[str, dict[str, Any]] = {
-    "scenario": {"small": SCENARIO_SMALL, "full": SCENARIO_FULL, "NCCL's names": SCENARIO_NCCL},
+    "scenario": {
+        "small": SCENARIO_SMALL,
+        "full": SCENARIO_FULL,
+        "NCCL's names": SCENARIO_NCCL,
+        "based on another": SCENARIO_BASED,
+    },
     "trace": {"small": TRACE_SMALL, "full": TRACE_FULL},
     "platform": {
         "small": PLATFORM_SMALL,
@@ -395,6 +409,8 @@ RULES = [
     Rule("scenario", r"/imperfections/slow_ranks/.*", r"FILE:/imperfections/slow_ranks/\d+/rank: there are "),
     Rule("scenario", r"/imperfections/slow_nodes/.*", r"FILE:/imperfections/slow_nodes/\d+/node: "),
     Rule("scenario", r"/imperfections/slow_nics/.*", r"FILE:/imperfections/slow_nics/\d+: "),
+    Rule("scenario", "/cases/0/set", 'FILE:/cases/0/set/unknown: unknown key "unknown"'),
+    Rule("scenario", "/cases", "FILE:/cases/1/name: .* stands twice"),
     Rule("trace", "/parameters", "FILE:/parameters/1/name: .* stands twice"),
     Rule("trace", "/measured", "FILE:/measured/1/micro_batch: micro-batches must rise"),
     Rule("trace", "/measured/0/step_time_s/(min|max)", "FILE:/measured/0/step_time_s/median: "),
@@ -440,6 +456,9 @@ def places(name: str, schema: Any, value: Any, steps: Steps = ()) -> Iterator[Pl
     for branch in make_formats.alternatives(schema, SCHEMAS[name]) if "oneOf" in schema else []:
         if branch["properties"]["kind"]["const"] == value["kind"]:
             schema = branch
+    for branch in schema.get("anyOf", []):
+        if isinstance(value, dict) and "properties" in branch:
+            schema = {**schema, **branch}
     yield Place(steps, schema, value)
     if not set(schema) - {"description"}:
         return  # anything goes

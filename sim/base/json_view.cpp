@@ -196,6 +196,41 @@ void JsonDocument::set(const std::vector<std::string>& path, const std::string& 
   origin_of_[pointer] = origin;
 }
 
+void JsonDocument::remove(const std::string& key) {
+  root_->erase(key);
+  const std::string pointer = "/" + escape_pointer(key);
+  std::erase_if(origin_of_,
+                [&](const auto& entry) { return (entry.first + "/").starts_with(pointer + "/"); });
+}
+
+void JsonDocument::inherit(const JsonDocument& base) { inherit(*root_, base.root()); }
+
+void JsonDocument::inherit(Json& own, const JsonView& base) {
+  Json merged = Json::object();
+  for (const auto& [key, value] : base.members()) {
+    const auto mine = own.find(key);
+    if (mine == own.end()) {
+      merged[key] = *value.node_;
+      blame(value);
+      continue;
+    }
+    if (mine->is_object() && value.is_object()) inherit(*mine, value);
+    merged[key] = std::move(*mine);
+  }
+  for (auto& [key, value] : own.items())
+    if (!merged.contains(key)) merged[key] = std::move(value);
+  own = std::move(merged);
+}
+
+/// Errors about a value and all below it name where they come from.
+void JsonDocument::blame(const JsonView& inherited) {
+  origin_of_[inherited.pointer_] = inherited.where();
+  if (inherited.is_object())
+    for (const auto& [key, value] : inherited.members()) blame(value);
+  if (inherited.is_array())
+    for (const JsonView& value : inherited.elements()) blame(value);
+}
+
 JsonView JsonView::at(std::string_view key) const {
   if (auto value = find(key)) return *value;
   fail(fmt::format("the key \"{}\" is missing", key));
@@ -298,6 +333,12 @@ bool JsonView::is_null() const { return node_->is_null(); }
 bool JsonView::is_object() const { return node_->is_object(); }
 
 bool JsonView::is_array() const { return node_->is_array(); }
+
+bool JsonView::is_string() const { return node_->is_string(); }
+
+bool JsonView::is_number() const { return node_->is_number(); }
+
+bool JsonView::is_boolean() const { return node_->is_boolean(); }
 
 bool JsonView::is_auto() const {
   return node_->is_string() && node_->get_ref<const std::string&>() == "auto";

@@ -46,6 +46,9 @@ class JsonView {
   [[nodiscard]] bool is_null() const;
   [[nodiscard]] bool is_object() const;
   [[nodiscard]] bool is_array() const;
+  [[nodiscard]] bool is_string() const;
+  [[nodiscard]] bool is_number() const;
+  [[nodiscard]] bool is_boolean() const;
   /// True for the string "auto": the tool chooses.
   [[nodiscard]] bool is_auto() const;
 
@@ -86,11 +89,19 @@ class JsonDocument {
   /// `origin` is what errors about this value name instead of the file.
   void set(const std::vector<std::string>& path, const std::string& value,
            const std::string& origin);
+  /// Removes a key of the root, if it is there.
+  void remove(const std::string& key);
+  /// Fills in what this document lacks from another one: objects are merged key by key, in the
+  /// order of the other one, anything else of this document stays. Errors about what was filled in
+  /// name the other document.
+  void inherit(const JsonDocument& base);
   [[nodiscard]] const std::string& name() const { return name_; }
 
  private:
   friend class JsonView;
   JsonDocument(std::string name, nlohmann::ordered_json root);
+  void inherit(nlohmann::ordered_json& own, const JsonView& base);
+  void blame(const JsonView& inherited);
 
   std::string name_;
   std::string above_;  // pointer of the root in the file

@@ -199,6 +199,11 @@ CalibrationText calibration_of(const FitOptions& options, const std::vector<LogC
 
 }  // namespace
 
+std::string calibration_from(const FitOptions& options, const std::vector<LogContents>& logs,
+                             const JsonDocument& platform) {
+  return calibration_json(calibration_of(options, logs, platform));
+}
+
 int fit_command(const FitOptions& options) {
   std::optional<JsonDocument> platform;
   std::vector<std::string> inputs;

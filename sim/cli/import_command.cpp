@@ -1,4 +1,6 @@
 // stepcast import: foreign formats become step traces.
+#include <filesystem>
+#include <optional>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -6,8 +8,10 @@
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "cli/commands.hpp"
+#include "cli/log_files.hpp"
 #include "cli/output_file.hpp"
 #include "input/importer.hpp"
+#include "input/platform.hpp"
 #include "input/step_trace.hpp"
 #include "workload/replay.hpp"
 
@@ -60,10 +64,43 @@ void compare_with_measured(const MeasuredStep& step) {
                100 * off);
 }
 
+/// What the collectives of the trace say of the machine that it was recorded on.
+std::string calibration_of(const Imported& imported, const ImportOptions& options,
+                           const JsonDocument& platform) {
+  if (imported.collectives.empty())
+    throw InputError("--calibration",
+                     "needs the traces of all ranks, two at least, and collectives whose size they "
+                     "tell: only then can a transfer be told from waiting for others");
+  const int gpus_per_node = read_platform(platform.root()).gpus_per_node;
+  FitOptions fit;
+  fit.name = platform.root().at("name").string() + ", from a profiler trace";
+  fit.nccl_version = imported.nccl_version;
+  fit.source = fmt::format("{}: {} of {} ranks, from the last arrival to the last end",
+                           options.files.front(), options.format, imported.collectives[0].ranks);
+  LogContents log;
+  log.name = std::filesystem::path(options.files.front()).filename().string();
+  for (CollectiveSample sample : imported.collectives) {
+    sample.nodes = (sample.ranks + gpus_per_node - 1) / gpus_per_node;
+    log.samples.push_back({sample, log.name, {}});
+  }
+  return calibration_from(fit, {log}, platform);
+}
+
 }  // namespace
 
 int import_command(const ImportOptions& options) {
-  const OutputFile output("-o", options.output, options.files);
+  std::vector<std::string> inputs = options.files;
+  std::optional<JsonDocument> platform;
+  std::optional<OutputFile> calibration;
+  if (options.calibration) {
+    if (!options.platform)
+      throw InputError("--calibration", "needs --platform: the machine that was recorded");
+    inputs.push_back(*options.platform);
+    platform = JsonDocument::read_file(*options.platform);
+    static_cast<void>(read_platform(platform->root()));
+    calibration.emplace("--calibration", *options.calibration, inputs);
+  }
+  const OutputFile output("-o", options.output, inputs);
   const Imported imported = import_files(options);
   for (const std::string& note : imported.notes) fmt::print(stderr, "stepcast: {}\n", note);
   for (const std::string& warning : imported.warnings)
@@ -72,6 +109,7 @@ int import_command(const ImportOptions& options) {
   const JsonDocument document = JsonDocument::parse(imported.trace_json, options.output);
   for (const MeasuredStep& step : read_step_trace(document.root()).measured)
     compare_with_measured(step);
+  if (calibration) calibration->write(calibration_of(imported, options, *platform));
   output.write(imported.trace_json);
   return 0;
 }

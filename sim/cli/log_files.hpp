@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json_view.hpp"
 #include "cli/options.hpp"
 #include "input/samples.hpp"
 
@@ -23,6 +24,11 @@ struct LogContents {
   std::string nccl_version;
   std::string calibration;  ///< the whole text of one, empty for a log
 };
+
+/// The calibration of these logs as text, with curves, link rates and overheads fitted to them.
+[[nodiscard]] std::string calibration_from(const FitOptions& options,
+                                           const std::vector<LogContents>& logs,
+                                           const JsonDocument& platform);
 
 [[nodiscard]] std::vector<CollectiveSample> samples_of(const LogContents& contents);
 

@@ -39,15 +39,21 @@ int dispatch(const std::vector<std::string>& words) {
   if (words[0] == "run") return run_or_help("run", parse_run(arguments), run_command);
   if (words[0] == "collective")
     return run_or_help("collective", parse_collective(arguments), collective_command);
+  if (words[0] == "compare")
+    return run_or_help("compare", parse_compare(arguments), compare_command);
   if (words[0] == "fit") return run_or_help("fit", parse_fit(arguments), fit_command);
   if (words[0] == "validate")
     return run_or_help("validate", parse_validate(arguments), validate_command);
   if (words[0] == "import") return run_or_help("import", parse_import(arguments), import_command);
   if (words[0] == "trace") return run_or_help("trace", parse_trace(arguments), trace_command);
+  if (words[0] == "plot") return run_or_help("plot", parse_draw("plot", arguments), plot_command);
+  if (words[0] == "report")
+    return run_or_help("report", parse_draw("report", arguments), report_command);
   if (words[0] == "list") return run_or_help("list", parse_list(arguments), list_command);
-  throw InputError(words[0],
-                   "unknown command" + suggest(words[0], {"run", "collective", "fit", "import",
-                                                          "trace", "validate", "list"}));
+  throw InputError(
+      words[0],
+      "unknown command" + suggest(words[0], {"run", "collective", "compare", "fit", "import",
+                                             "trace", "validate", "plot", "report", "list"}));
 }
 
 }  // namespace

@@ -68,6 +68,14 @@ int whole_number(const std::string& name, const std::string& text, int min, int 
   return number;
 }
 
+double share(const std::string& name, const std::string& text) {
+  double number = 0.0;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || rest != text.data() + text.size() || !(number > 0.0 && number <= 1.0))
+    throw InputError(option_name(name), fmt::format("must be in (0, 1], got {}", text));
+  return number;
+}
+
 std::int64_t byte_count(const std::string& name, const std::string& text, const char* also = "") {
   const auto bytes = parse_bytes(text);
   if (!bytes)
@@ -109,7 +117,9 @@ RunOptions parse_run(const std::vector<std::string>& arguments) {
       "trace", po::value<std::string>(), "")("trace-ranks", po::value<std::string>(), "")(
       "set", po::value<std::vector<std::string>>()->composing(), "")(
       "engine", po::value<std::string>()->default_value("auto"), "")(
-      "jobs", po::value<std::string>(), "")("scenario", po::value<std::vector<std::string>>(), "");
+      "jobs", po::value<std::string>(), "")("resume", "")("dry-run", "")("answer", "")(
+      "threshold", po::value<std::string>(), "")("scenario", po::value<std::vector<std::string>>(),
+                                                 "");
   po::positional_options_description positional;
   positional.add("scenario", -1);
   const po::variables_map values = parse(options, positional, arguments);
@@ -133,6 +143,15 @@ RunOptions parse_run(const std::vector<std::string>& arguments) {
   if (values.count("set") > 0) run.sets = values["set"].as<std::vector<std::string>>();
   run.engine = engine_of(values["engine"].as<std::string>());
   run.jobs = jobs_of(values);
+  run.resume = values.count("resume") > 0;
+  run.dry_run = values.count("dry-run") > 0;
+  run.answer = values.count("answer") > 0;
+  if (const auto text = text_of(values, "threshold")) {
+    if (!run.answer) throw InputError("--threshold", "is for --answer");
+    run.threshold = share("threshold", *text);
+  }
+  if (run.resume && (!run.json || *run.json == "-"))
+    throw InputError("--resume", "needs -o FILE, beside which an interrupted run left its points");
   if (run.scenarios.size() > 1 && (run.json || run.csv || run.trace))
     throw InputError("command line", "an output file can be written for one scenario at a time");
   return run;
@@ -284,6 +303,30 @@ FitOptions parse_fit(const std::vector<std::string>& arguments) {
   return fit;
 }
 
+CompareOptions parse_compare(const std::vector<std::string>& arguments) {
+  po::options_description options;
+  options.add_options()("help,h", "")("points", po::value<std::string>(), "")(
+      "result", po::value<std::vector<std::string>>(), "");
+  po::positional_options_description positional;
+  positional.add("result", -1);
+  const po::variables_map values = parse(options, positional, arguments);
+  CompareOptions compare;
+  compare.help = values.count("help") > 0;
+  if (compare.help) return compare;
+  if (values.count("result") > 0) compare.files = values["result"].as<std::vector<std::string>>();
+  if (compare.files.empty() || compare.files.size() > 2)
+    throw InputError("stepcast compare", "name one or two results, such as a.json b.json");
+  if (const auto text = text_of(values, "points")) {
+    const std::vector<std::string> words = split(*text, ',');
+    constexpr int most = 1'000'000;
+    if (words.size() != 2)
+      throw InputError("--points", fmt::format("must be two points such as 0,5, got {}", *text));
+    compare.points = {static_cast<std::size_t>(whole_number("points", words[0], 0, most)),
+                      static_cast<std::size_t>(whole_number("points", words[1], 0, most))};
+  }
+  return compare;
+}
+
 ValidateOptions parse_validate(const std::vector<std::string>& arguments) {
   po::options_description options;
   options.add_options()("help,h", "")("jobs", po::value<std::string>(), "")(
@@ -310,6 +353,7 @@ ValidateOptions parse_validate(const std::vector<std::string>& arguments) {
 ImportOptions parse_import(const std::vector<std::string>& arguments) {
   po::options_description options;
   options.add_options()("help,h", "")("output,o", po::value<std::string>(), "")(
+      "calibration", po::value<std::string>(), "")("platform", po::value<std::string>(), "")(
       "set", po::value<std::vector<std::string>>()->composing(), "")(
       "format", po::value<std::string>(), "")("file", po::value<std::vector<std::string>>(), "");
   po::positional_options_description positional;
@@ -325,6 +369,8 @@ ImportOptions parse_import(const std::vector<std::string>& arguments) {
     throw InputError("stepcast import", "name the files to import behind the format");
   import.files = values["file"].as<std::vector<std::string>>();
   import.output = text_of(values, "output").value_or("");
+  import.calibration = text_of(values, "calibration");
+  import.platform = text_of(values, "platform");
   if (import.output.empty())
     throw InputError("-o", "must be given: the file to write, or - for stdout");
   if (values.count("set") > 0)
@@ -355,6 +401,23 @@ TraceOptions parse_trace(const std::vector<std::string>& arguments) {
   if (trace.file.empty())
     throw InputError("stepcast trace", "name a step trace, such as models/resnet50_v100_fp32.json");
   return trace;
+}
+
+DrawOptions parse_draw(const std::string& command, const std::vector<std::string>& arguments) {
+  po::options_description options;
+  options.add_options()("help,h", "")("output,o", po::value<std::string>(), "")(
+      "file", po::value<std::vector<std::string>>(), "");
+  po::positional_options_description positional;
+  positional.add("file", -1);
+  const po::variables_map values = parse(options, positional, arguments);
+  DrawOptions draw;
+  draw.help = values.count("help") > 0;
+  if (draw.help) return draw;
+  if (values.count("file") == 0)
+    throw InputError("stepcast " + command, "name a result, as stepcast run -o writes it");
+  draw.files = values["file"].as<std::vector<std::string>>();
+  draw.output = required(values, "output");
+  return draw;
 }
 
 ListOptions parse_list(const std::vector<std::string>& arguments) {

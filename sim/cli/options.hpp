@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "input/collective_settings.hpp"
@@ -23,6 +24,10 @@ struct RunOptions {
   EngineKind engine = EngineKind::automatic;
   int jobs = 1;
   int trace_ranks = 0;
+  bool resume = false;   ///< go on with what an interrupted run left
+  bool dry_run = false;  ///< print the points only
+  bool answer = false;   ///< say in words what the points say
+  double threshold = 0.75;
 };
 
 struct CollectiveOptions {
@@ -57,6 +62,12 @@ struct FitOptions {
   std::optional<std::string> output;
 };
 
+struct CompareOptions {
+  bool help = false;
+  std::vector<std::string> files;  ///< one or two results
+  std::optional<std::pair<std::size_t, std::size_t>> points;
+};
+
 struct ValidateOptions {
   bool help = false;
   std::vector<std::string> suites;        ///< their names, or files; empty: all
@@ -70,6 +81,8 @@ struct ImportOptions {
   std::string format;
   std::vector<std::string> files;
   std::string output;
+  std::optional<std::string> calibration;  ///< file to write
+  std::optional<std::string> platform;     ///< the machine that the calibration is of
   std::map<std::string, std::string> settings;
 };
 
@@ -77,6 +90,13 @@ struct TraceOptions {
   bool help = false;
   std::string action;  ///< show or check
   std::string file;
+};
+
+/// Of `stepcast plot` and `stepcast report`, whose work is done in Python.
+struct DrawOptions {
+  bool help = false;
+  std::vector<std::string> files;  ///< a result, and what else there is to draw with it
+  std::string output;              ///< folder of the figures, file of the report
 };
 
 struct ListOptions {
@@ -87,10 +107,14 @@ struct ListOptions {
 /// `arguments` are those behind the command's name. Throw InputError.
 [[nodiscard]] RunOptions parse_run(const std::vector<std::string>& arguments);
 [[nodiscard]] CollectiveOptions parse_collective(const std::vector<std::string>& arguments);
+[[nodiscard]] CompareOptions parse_compare(const std::vector<std::string>& arguments);
 [[nodiscard]] FitOptions parse_fit(const std::vector<std::string>& arguments);
 [[nodiscard]] ValidateOptions parse_validate(const std::vector<std::string>& arguments);
 [[nodiscard]] ImportOptions parse_import(const std::vector<std::string>& arguments);
 [[nodiscard]] TraceOptions parse_trace(const std::vector<std::string>& arguments);
+/// `command` is plot or report.
+[[nodiscard]] DrawOptions parse_draw(const std::string& command,
+                                     const std::vector<std::string>& arguments);
 [[nodiscard]] ListOptions parse_list(const std::vector<std::string>& arguments);
 
 }  // namespace stepcast

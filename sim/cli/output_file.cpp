@@ -5,6 +5,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <unistd.h>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -40,25 +41,48 @@ std::string OutputFile::temporary_path() const {
   return fmt::format("{}.{}.tmp", path_.string(), ::getpid());
 }
 
+bool OutputFile::is_regular() const {
+  std::error_code error;
+  return !is_stdout() &&
+         (!std::filesystem::exists(path_, error) || std::filesystem::is_regular_file(path_, error));
+}
+
 void OutputFile::write(const std::string& text) const {
+  bool is_given = false;
+  write([&]() -> std::optional<std::string> {
+    if (std::exchange(is_given, true)) return std::nullopt;
+    return text;
+  });
+}
+
+void OutputFile::write(const std::function<std::optional<std::string>()>& next) const {
   if (is_stdout()) {
-    std::fwrite(text.data(), 1, text.size(), stdout);
+    while (const auto text = next()) std::fwrite(text->data(), 1, text->size(), stdout);
     return;
   }
-  std::error_code error;
-  const bool special =
-      std::filesystem::exists(path_, error) && !std::filesystem::is_regular_file(path_, error);
+  const bool special = !is_regular();
   const std::string target = special ? path_.string() : temporary_path();
   std::FILE* file = std::fopen(target.c_str(), "wb");
-  const bool written =
-      file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  const int problem = errno;
+  bool written = file != nullptr;
+  int problem = errno;
+  try {
+    while (written) {
+      const auto text = next();
+      if (!text) break;
+      written = std::fwrite(text->data(), 1, text->size(), file) == text->size();
+      problem = errno;
+    }
+  } catch (...) {
+    std::fclose(file);
+    if (!special) ::unlink(target.c_str());
+    throw;
+  }
   const bool closed = file != nullptr && std::fclose(file) == 0;
   if (!special && written && closed && std::rename(target.c_str(), path_.c_str()) == 0) return;
   if (special && written && closed) return;
+  if (written) problem = errno;
   if (!special) ::unlink(target.c_str());
-  throw SimulationError(
-      fmt::format("cannot write {}: {}", path_.string(), std::strerror(written ? errno : problem)));
+  throw SimulationError(fmt::format("cannot write {}: {}", path_.string(), std::strerror(problem)));
 }
 
 }  // namespace stepcast

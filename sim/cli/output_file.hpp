@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,7 +18,12 @@ class OutputFile {
   OutputFile(std::string option, std::string path, const std::vector<std::string>& inputs);
   /// Puts the text in place under a temporary name, then renames it.
   void write(const std::string& text) const;
+  /// The same for a text that comes in parts: `next` gives one after the other, at last none.
+  void write(const std::function<std::optional<std::string>()>& next) const;
   [[nodiscard]] bool is_stdout() const { return path_ == "-"; }
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+  /// Not /dev/null or a pipe.
+  [[nodiscard]] bool is_regular() const;
 
  private:
   [[nodiscard]] std::string temporary_path() const;

@@ -1,7 +1,12 @@
 // stepcast run: each point of a scenario simulated in a process of its own, then one result.
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <functional>
+#include <limits>
+#include <memory>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -9,10 +14,16 @@
 #include <fmt/ranges.h>
 
 #include "base/error.hpp"
+#include "base/text.hpp"
+#include "base/version.hpp"
+#include "cli/answer.hpp"
 #include "cli/commands.hpp"
 #include "cli/output_file.hpp"
+#include "cli/point_store.hpp"
+#include "cli/progress.hpp"
 #include "engine/engine.hpp"
 #include "engine/isolate.hpp"
+#include "engine/network.hpp"
 #include "report/report.hpp"
 #include "result/metrics.hpp"
 
@@ -38,6 +49,13 @@ Outputs open_outputs(const RunOptions& options, const Study& study) {
   return outputs;
 }
 
+/// Control characters become spaces.
+std::string one_line(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
+  return text;
+}
+
 MeanTimes isolated_times(const std::function<MeanTimes()>& work) {
   const Outcome outcome =
       run_isolated(1, 1, [&](std::size_t) {
@@ -50,31 +68,35 @@ MeanTimes isolated_times(const std::function<MeanTimes()>& work) {
   return times;
 }
 
-/// In the child: the point's JSON on the first line, then its trace events, one a line.
-std::string simulate_point(const Study& study, std::size_t index, const RunOptions& options) {
-  const Point& point = study.points[index];
+/// In a child: the point's JSON on the first line, then its trace events, one a line.
+std::string simulate_point(const Point& point, const RunOptions& options,
+                           std::optional<std::size_t> traced_as) {
   Job job = job_of(point);
-  const bool analytic = options.engine == EngineKind::analytic;
-  const auto simulate = [&](const Job& what) {
-    return analytic ? simulate_analytically(what) : simulate_with_simgrid(what);
+  bool used_simgrid = options.engine == EngineKind::simgrid;
+  const auto timeline_of = [&](const Job& what) {
+    if (options.engine == EngineKind::simgrid) return simulate_with_simgrid(what);
+    if (options.engine == EngineKind::analytic) return simulate_analytically(what);
+    Simulation simulation = simulate(what);
+    used_simgrid = simulation.used_simgrid;
+    return std::move(simulation.timeline);
   };
   std::optional<MeanTimes> late_times;
   if (auto late = late_job_of(point, job))  // in a process of its own, for SimGrid's sake
     late_times = isolated_times([&] {
-      Timeline timeline = simulate(*late);
+      Timeline timeline = timeline_of(*late);
       wait_for_data(point, *late, timeline);
       return mean_times(summarize(point, *late, timeline));
     });
-  Timeline timeline = simulate(job);
+  Timeline timeline = timeline_of(job);
   wait_for_data(point, job, timeline);
   StepResult result = summarize(point, job, timeline);
   if (late_times)
     mix(result, *late_times,
         1.0 / static_cast<double>(point.scenario.imperfections.straggler->every_steps));
-  std::string answer = point_json(point, result, analytic ? "analytic" : "simgrid");
-  if (options.trace)
+  std::string answer = point_json(point, result, used_simgrid ? "simgrid" : "analytic");
+  if (traced_as)
     for (const std::string& event :
-         chrome_trace_events(job, timeline, index, point_name(point), options.trace_ranks))
+         chrome_trace_events(job, timeline, *traced_as, point_name(point), options.trace_ranks))
       answer += "\n" + event;
   return answer;
 }
@@ -105,54 +127,198 @@ void warn_of_foreign_inputs(const Study& study) {
     fmt::print(stderr, "stepcast: warning: {}\n", warning);
 }
 
-void run_scenario(const std::string& path, const RunOptions& options) {
-  const Study study = load_study(path, options.sets);
-  const Outputs outputs = open_outputs(options, study);
-  const std::vector<Outcome> outcomes =
-      run_isolated(study.points.size(), options.jobs,
-                   [&](std::size_t index) { return simulate_point(study, index, options); });
+/// Points that are done stand beside the result until it is written.
+std::unique_ptr<PointStore> open_store(const RunOptions& options, const Study& study,
+                                       const Outputs& outputs) {
+  const std::size_t points = study.points.size();
+  if (points == 1 || !outputs.json || !outputs.json->is_regular())
+    return std::make_unique<PointStore>(points);
+  std::uint64_t fingerprint = study.fingerprint;
+  const std::string trace_ranks = options.trace ? std::to_string(options.trace_ranks) : "none";
+  const std::string engine = std::to_string(static_cast<int>(options.engine));
+  for (const std::string& text :
+       {std::string(version), std::string(revision), simgrid_version(), engine, trace_ranks})
+    fingerprint = fingerprint_of(text, fingerprint);
+  std::filesystem::path path = outputs.json->path();
+  path += ".part";
+  return std::make_unique<PointStore>(path, fingerprint, points, options.resume);
+}
 
-  std::vector<std::string> points;
-  std::vector<std::string> events;
-  for (std::size_t i = 0; i < outcomes.size(); ++i) {
-    const Outcome& outcome = outcomes[i];
-    if (outcome.kind == Outcome::Kind::input_error) throw InputError(outcome.text);
-    if (outcome.kind == Outcome::Kind::failed)
-      throw SimulationError(
-          fmt::format("{}: {}: {}", path, point_name(study.points[i]), outcome.text));
-    std::size_t begin = 0;
-    for (std::size_t end = 0; end != std::string::npos; begin = end + 1) {
-      end = outcome.text.find('\n', begin);
-      (begin == 0 ? points : events).push_back(outcome.text.substr(begin, end - begin));
+/// Failures of a sweep, each on stderr as it comes. Until a point is done they may all be one
+/// mistake in the input, and are held back.
+class Failures {
+ public:
+  Failures(std::size_t points, bool any_done) : points_(points), any_done_(any_done) {}
+
+  [[nodiscard]] std::size_t count() const { return count_; }
+  void add(std::size_t index, const Outcome& outcome, const std::string& name, Progress& progress) {
+    ++count_;
+    const std::string line = fmt::format("{}: {}", name, outcome.text);
+    if (outcome.kind != Outcome::Kind::input_error) only_input_ = false;
+    if (index <= first_) {
+      first_ = index;
+      first_is_input_ = outcome.kind == Outcome::Kind::input_error;
+      first_text_ = first_is_input_ ? outcome.text : line;
     }
+    held_.push_back("stepcast: " + one_line(line));
+    if (any_done_ || !only_input_) release(progress);
+  }
+  void point_done(Progress& progress) {
+    any_done_ = true;
+    release(progress);
+  }
+  /// Throws when the only point failed, or all did because the input is wrong.
+  void end() const {
+    if (count_ < points_ || (points_ > 1 && !only_input_)) return;
+    if (first_is_input_) throw InputError(first_text_);
+    throw SimulationError(first_text_);
   }
 
-  warn_of_foreign_inputs(study);
-  std::vector<JsonDocument> documents;
-  for (const std::string& point : points) documents.push_back(JsonDocument::parse(point, "point"));
-  if (outputs.json) outputs.json->write(result_json(study, points));
-  if (outputs.csv) outputs.csv->write(result_csv(documents));
-  if (outputs.trace) outputs.trace->write(chrome_trace(events));
-  if (!outputs.use_stdout()) {
-    const auto name_of = [&](const char* file) {
-      return study.files.at(file).document.root().at("name").string();
-    };
-    fmt::print("{}\n{} on {}, {}\n\n{}\n{}", study.scenario.document.root().at("question").string(),
-               name_of("model"), name_of("platform"),
-               study.files.contains("calibration") ? "calibrated with " + name_of("calibration")
-                                                   : "not calibrated",
-               result_table(documents), result_notes(documents));
+ private:
+  void release(Progress& progress) {
+    if (points_ > 1)
+      for (const std::string& line : held_) progress.say(line);
+    held_.clear();
   }
+
+  std::size_t points_;
+  bool any_done_;
+  std::size_t count_ = 0;
+  bool only_input_ = true;
+  std::size_t first_ = std::numeric_limits<std::size_t>::max();
+  bool first_is_input_ = false;
+  std::string first_text_;
+  std::vector<std::string> held_;
+};
+
+/// Simulates all points that are not in the store yet. Returns how many failed.
+std::size_t simulate_all(const std::string& path, const Study& study, const RunOptions& options,
+                         PointStore& store) {
+  const std::size_t count = study.points.size();
+  std::vector<std::size_t> missing;
+  for (std::size_t i = 0; i < count; ++i)
+    if (!store.has(i)) missing.push_back(i);
+  Progress progress(count - missing.size(), count);
+  Failures failures(count, missing.size() < count);
+  run_isolated(
+      missing, options.jobs,
+      [&](std::size_t index) {
+        return simulate_point(study.points[index], options,
+                              options.trace ? std::optional(index) : std::nullopt);
+      },
+      [&](std::size_t index, const Outcome& outcome) {
+        if (outcome.kind == Outcome::Kind::done) {
+          std::vector<std::string> lines = split(outcome.text, '\n');
+          const std::string point = std::move(lines.front());
+          lines.erase(lines.begin());
+          store.add(index, point, lines);
+          failures.point_done(progress);
+        } else {
+          const Point point = study.points[index];
+          failures.add(index, outcome, fmt::format("{}: {}", path, point_name(point)), progress);
+          store.add(index, failed_point_json(point, outcome.text), {});
+        }
+        progress.advance();
+      });
+  try {
+    failures.end();
+  } catch (...) {
+    store.remove();
+    throw;
+  }
+  return failures.count();
+}
+
+void write_outputs(const Outputs& outputs, const Study& study, const PointStore& store) {
+  const std::size_t count = study.points.size();
+  const auto parsed = [&](std::size_t i) { return JsonDocument::parse(store.point(i), "point"); };
+  if (outputs.json) {
+    std::size_t part = 0;  // the beginning, the points, the end
+    outputs.json->write([&]() -> std::optional<std::string> {
+      const std::size_t now = part++;
+      if (now == 0) return result_json_begin(study);
+      if (now <= count) return result_json_point(store.point(now - 1), now == 1);
+      return now == count + 1 ? std::optional(result_json_end()) : std::nullopt;
+    });
+  }
+  if (outputs.csv) {
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < count; ++i) add_csv_names(parsed(i), names);
+    std::size_t part = 0;
+    outputs.csv->write([&]() -> std::optional<std::string> {
+      const std::size_t now = part++;
+      if (now == 0) return csv_heads(names);
+      return now <= count ? std::optional(csv_line(parsed(now - 1), names)) : std::nullopt;
+    });
+  }
+  if (outputs.trace) {
+    std::vector<std::string> events;
+    for (std::size_t i = 0; i < count; ++i)
+      for (std::string& event : store.events(i)) events.push_back(std::move(event));
+    outputs.trace->write(chrome_trace(events));
+  }
+}
+
+constexpr std::size_t most_shown = 1000;  // lines of a table
+
+void print_heading(const Study& study) {
+  const auto name_of = [&](const char* file) {
+    return study.files.at(file).document.root().at("name").string();
+  };
+  fmt::print("{}\n{} on {}, {}\n\n", study.scenario.document.root().at("question").string(),
+             name_of("model"), name_of("platform"),
+             study.files.contains("calibration") ? "calibrated with " + name_of("calibration")
+                                                 : "not calibrated");
+}
+
+void print_rest(std::size_t points) {
+  if (points > most_shown) fmt::print("... and {} more points\n", points - most_shown);
+}
+
+int run_scenario(const std::string& path, const RunOptions& options) {
+  const Study study = load_study(path, options.sets);
+  const std::size_t count = study.points.size();
+  if (options.dry_run) {
+    print_heading(study);
+    fmt::print("{}", points_table(study, most_shown));
+    print_rest(count);
+    return 0;
+  }
+  const Outputs outputs = open_outputs(options, study);
+  const std::unique_ptr<PointStore> store = open_store(options, study, outputs);
+  const std::size_t failed = simulate_all(path, study, options, *store);
+  warn_of_foreign_inputs(study);
+  write_outputs(outputs, study, *store);
+  store->remove();
+  std::string words;
+  if (options.answer)
+    words = answer(study, [&](std::size_t index) { return store->point(index); },
+                   {options.threshold, options.jobs, [&](const Point& point) {
+                      return simulate_point(point, options, std::nullopt);
+                    }});
+  if (!outputs.use_stdout()) {
+    std::vector<JsonDocument> shown;
+    for (std::size_t i = 0; i < std::min(count, most_shown); ++i)
+      shown.push_back(JsonDocument::parse(store->point(i), "point"));
+    print_heading(study);
+    fmt::print("{}", result_table(shown));
+    print_rest(count);
+    fmt::print("\n{}", result_notes(shown));
+  }
+  if (!words.empty()) fmt::print(outputs.use_stdout() ? stderr : stdout, "\n{}", words);
+  if (failed > 0) fmt::print(stderr, "stepcast: {} of {} points failed\n", failed, count);
+  return failed > 0 ? 1 : 0;
 }
 
 }  // namespace
 
 int run_command(const RunOptions& options) {
+  int code = 0;
   for (const std::string& scenario : options.scenarios) {
     if (&scenario != &options.scenarios.front()) fmt::print("\n");
-    run_scenario(scenario, options);
+    code = std::max(code, run_scenario(scenario, options));
   }
-  return 0;
+  return code;
 }
 
 }  // namespace stepcast

@@ -23,14 +23,6 @@ namespace {
 
 constexpr int rounds = 6;  // of derivatives: an overlap makes step times anything but linear
 
-Timeline simulate(const Job& job) {
-  try {
-    return simulate_analytically(job);
-  } catch (const SimulationError&) {
-    return simulate_with_simgrid(job);  // links are shared unevenly
-  }
-}
-
 /// In a child: SimGrid answers once in a process.
 std::string predict(const ValidationFile& file, const MeasuredCase& one,
                     const std::vector<double>& figures) {
@@ -39,7 +31,7 @@ std::string predict(const ValidationFile& file, const MeasuredCase& one,
   if (point.scenario.imperfections.straggler)
     throw InputError(fmt::format("{}: case \"{}\"", file.path, one.id),
                      "a periodic straggler makes two kinds of steps; a case measures one");
-  Timeline timeline = simulate(job);
+  Timeline timeline = simulate(job).timeline;
   wait_for_data(point, job, timeline);
   const StepResult result = summarize(point, job, timeline);
   const Basis basis =

@@ -16,5 +16,17 @@ namespace stepcast {
 /// links for good. The result is checked to be the max-min fair one at all times (docs/model.md
 /// §4); where it is not, throws SimulationError naming the contended link.
 [[nodiscard]] Timeline simulate_analytically(const Job& job);
+/// When each rank is done with one collective, from the arrival of the last. Throws like the above.
+[[nodiscard]] std::vector<Seconds> done_analytically(const LoweredCollective& collective,
+                                                     const Cluster& cluster);
+
+struct Simulation {
+  Timeline timeline;
+  bool used_simgrid = false;
+};
+/// The same as SimGrid says, but each distinct collective is put on the clock once, and on SimGrid
+/// only where its links are shared unevenly: in a job nothing but collectives meets on a link, and
+/// they run one after the other.
+[[nodiscard]] Simulation simulate(const Job& job);
 
 }  // namespace stepcast

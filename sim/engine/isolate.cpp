@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <numeric>
 #include <poll.h>
 #include <stdexcept>
 #include <sys/prctl.h>
@@ -86,18 +87,20 @@ Outcome collect(const Child& child) {
 
 }  // namespace
 
-std::vector<Outcome> run_isolated(std::size_t count, int workers,
-                                  const std::function<std::string(std::size_t)>& work) {
-  std::vector<Outcome> outcomes(count);
+void run_isolated(const std::vector<std::size_t>& indices, int workers,
+                  const std::function<std::string(std::size_t)>& work,
+                  const std::function<void(std::size_t, const Outcome&)>& done) {
   std::vector<Child> running;
   std::size_t next = 0;
-  while (next < count || !running.empty()) {
-    while (next < count && running.size() < static_cast<std::size_t>(workers))
-      running.push_back(start(next++, work));
+  while (next < indices.size() || !running.empty()) {
+    while (next < indices.size() && running.size() < static_cast<std::size_t>(workers))
+      running.push_back(start(indices[next++], work));
     std::vector<pollfd> polled;
     for (const Child& child : running) polled.push_back({child.pipe, POLLIN, 0});
-    if (::poll(polled.data(), polled.size(), -1) < 0 && errno != EINTR)
+    if (::poll(polled.data(), polled.size(), -1) < 0) {
+      if (errno == EINTR) continue;
       throw SimulationError(fmt::format("cannot wait for a process: {}", std::strerror(errno)));
+    }
     for (std::size_t i = running.size(); i-- > 0;) {
       if (polled[i].revents == 0) continue;
       char buffer[65536];
@@ -107,10 +110,21 @@ std::vector<Outcome> run_isolated(std::size_t count, int workers,
         running[i].received.append(buffer, static_cast<std::size_t>(got));
         continue;
       }
-      outcomes[running[i].index] = collect(running[i]);
+      const Child ended = std::move(running[i]);
       running.erase(running.begin() + static_cast<std::ptrdiff_t>(i));
+      if (next < indices.size()) running.push_back(start(indices[next++], work));
+      done(ended.index, collect(ended));
     }
   }
+}
+
+std::vector<Outcome> run_isolated(std::size_t count, int workers,
+                                  const std::function<std::string(std::size_t)>& work) {
+  std::vector<std::size_t> indices(count);
+  std::iota(indices.begin(), indices.end(), std::size_t{0});
+  std::vector<Outcome> outcomes(count);
+  run_isolated(indices, workers, work,
+               [&](std::size_t index, const Outcome& outcome) { outcomes[index] = outcome; });
   return outcomes;
 }
 

@@ -15,8 +15,14 @@ struct Outcome {
   std::string text;  ///< the answer, or what went wrong
 };
 
-/// Calls work(0) ... work(count - 1), each in a child of its own, at most `workers` at a time.
-/// Answers stand in order whatever `workers` is. Errors that the work throws come back as outcomes.
+/// Calls work(i) for each of the indices, each in a child of its own, at most `workers` at a time,
+/// and hands each outcome to `done` as it comes, in whatever order. Errors that the work throws
+/// come back as outcomes.
+void run_isolated(const std::vector<std::size_t>& indices, int workers,
+                  const std::function<std::string(std::size_t)>& work,
+                  const std::function<void(std::size_t, const Outcome&)>& done);
+
+/// The outcomes of work(0) ... work(count - 1), in order whatever `workers` is.
 [[nodiscard]] std::vector<Outcome> run_isolated(
     std::size_t count, int workers, const std::function<std::string(std::size_t)>& work);
 

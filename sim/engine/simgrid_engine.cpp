@@ -8,9 +8,9 @@
 
 #include "base/error.hpp"
 #include "engine/engine.hpp"
-#include "engine/host.hpp"
 #include "engine/interference.hpp"
 #include "engine/network.hpp"
+#include "workload/replay.hpp"
 
 namespace stepcast {
 namespace {
@@ -279,6 +279,13 @@ class Execution final : public Sink {
     return timeline_.task_times[rank * timeline_.tasks + first_task_[place.segment] + place.task];
   }
 
+  /// Gaps pass whatever the host does, and what a stream waits for does not wait for it.
+  [[nodiscard]] static bool waits_for_host(const Task& task) {
+    const auto* compute = std::get_if<Compute>(&task);
+    return std::holds_alternative<Launch>(task) ||
+           (compute != nullptr && compute->phase != Phase::host);
+  }
+
   /// All ranks at once; their hosts may be ahead.
   void begin_step() {
     origin_ = network_.now();
@@ -346,8 +353,7 @@ class Execution final : public Sink {
       while (place.task < segment.tasks.size()) {
         const Task& task = segment.tasks[place.task];
         times_of_task(rank).begin = network_.now();
-        const bool issued = host_[rank] <= network_.now();
-        if (!issued && !std::holds_alternative<Wait>(task)) {
+        if (waits_for_host(task) && host_[rank] > network_.now()) {
           network_.at(host_[rank] - network_.now(), rank | host_tag);
           return;
         }

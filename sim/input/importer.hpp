@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/registry.hpp"
+#include "input/samples.hpp"
 
 namespace stepcast {
 
@@ -18,6 +19,9 @@ struct ImportRequest {
 
 struct Imported {
   std::string trace_json;  ///< text of a stepcast.trace/1 file
+  /// Collectives of all ranks, timed from the last arrival; `nodes` is not known to a trace.
+  std::vector<CollectiveSample> collectives;
+  std::string nccl_version;  ///< empty when it is not known
   std::vector<std::string> notes;
   std::vector<std::string> warnings;
 };

@@ -69,6 +69,22 @@ Nics read_nics(const JsonView& json, int gpus) {
   return nics;
 }
 
+/// A price goes with where it is from and its date, for it does not last.
+std::optional<Price> read_price(const JsonView& node) {
+  const auto usd = node.find("price_per_hour_usd");
+  if (!usd) {
+    for (const char* key : {"price_source", "price_date"})
+      if (const auto alone = node.find(key)) alone->fail("there is no price_per_hour_usd");
+    return std::nullopt;
+  }
+  constexpr double most_usd = 1e6;
+  Price price;
+  price.usd_per_hour = usd->number(0.0, most_usd);
+  price.source = node.at("price_source").string();
+  price.date = node.at("price_date").string();
+  return price;
+}
+
 FabricLevel read_level(const JsonView& json, int nodes) {
   FabricLevel level;
   level.nodes_per_group = static_cast<int>(json.at("nodes_per_group").integer(1, nodes));
@@ -123,7 +139,9 @@ Platform read_platform(const JsonView& json) {
   platform.nodes = static_cast<int>(json.at("nodes").integer(1, 1 << 20));
 
   const JsonView node = json.at("node");
-  node.allow_only({"gpus", "cpu", "interconnect", "nics"});
+  node.allow_only(
+      {"gpus", "cpu", "interconnect", "nics", "price_per_hour_usd", "price_source", "price_date"});
+  platform.price = read_price(node);
   if (const auto cpu = node.find("cpu")) platform.cpu = read_cpu(*cpu);
   platform.gpus_per_node = static_cast<int>(node.at("gpus").integer(1, 1024));
   if (platform.gpus_per_node > 1) {

@@ -82,6 +82,12 @@ struct Fabric {
   std::optional<BytesPerSecond> node_pair;
 };
 
+/// What one node costs to rent.
+struct Price {
+  double usd_per_hour = 0.0;
+  std::string source, date;
+};
+
 struct Platform {
   std::string name;
   std::string source;
@@ -94,6 +100,7 @@ struct Platform {
   NodeGraph node_graph;
   Fabric fabric;
   std::optional<Nics> nics;  ///< always there when there is more than one node
+  std::optional<Price> price;
 
   [[nodiscard]] bool has_switch() const { return interconnect == "switch"; }
   [[nodiscard]] bool over_pcie() const { return interconnect == "pcie_tree"; }

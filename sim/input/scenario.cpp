@@ -143,8 +143,9 @@ Placement read_placement(const JsonView& cluster) {
 
 Scenario read_scenario(const JsonView& json) {
   json.expect_format("stepcast.scenario/1");
-  json.allow_only({"format", "question", "model", "platform", "calibration", "training",
-                   "collective", "cluster", "imperfections", "interference", "vary"});
+  json.allow_only({"format", "base", "question", "model", "platform", "calibration", "training",
+                   "collective", "cluster", "imperfections", "interference", "vary", "cases",
+                   "constraints"});
   Scenario scenario;
   scenario.question = json.at("question").string();
   scenario.model = json.at("model").string();

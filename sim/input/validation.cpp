@@ -100,8 +100,9 @@ ValidationFile read_validation(const std::filesystem::path& path, const JsonView
   std::vector<std::string> names;
   for (const auto& [name, scenario] : json.at("scenarios").members()) {
     if (scenario.is_object())
-      if (const auto vary = scenario.find("vary"))
-        vary->fail("a case is one point: nothing varies");
+      for (const char* several : {"vary", "cases", "constraints", "base"})
+        if (const auto key = scenario.find(several))
+          key->fail("a case is one point, which stands here whole");
     file.scenarios.emplace(name, JsonDocument::part(scenario));
     names.push_back(name);
   }
@@ -134,7 +135,7 @@ Point point_of(const ValidationFile& file, const MeasuredCase& one,
     sets.push_back(
         {file.fit[i].key, format_number(figures[i]), fmt::format("{}:/fit/{}/key", file.path, i)});
   sets.insert(sets.end(), one.sets.begin(), one.sets.end());
-  return load_study(file.path, file.scenarios.at(one.scenario), sets).points.front();
+  return load_study(file.path, file.scenarios.at(one.scenario), sets).points[0];
 }
 
 }  // namespace stepcast

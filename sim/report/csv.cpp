@@ -46,27 +46,36 @@ void flatten(const JsonView& json, const std::string& name,
 
 }  // namespace
 
-std::string result_csv(const std::vector<JsonDocument>& points) {
-  std::vector<std::string> heads;  // of all points: they may set different keys
-  std::vector<std::map<std::string, std::string>> rows;
-  for (const JsonDocument& point : points) {
-    std::vector<std::pair<std::string, std::string>> cells;
-    flatten(point.root(), "", cells);
-    auto place = heads.end();  // a new head stands before the next one that is known
-    for (auto cell = cells.rbegin(); cell != cells.rend(); ++cell) {
-      const auto known = std::find(heads.begin(), heads.end(), cell->first);
-      place = known != heads.end() ? known : heads.insert(place, cell->first);
-    }
-    rows.emplace_back(cells.begin(), cells.end());
+void add_csv_names(const JsonDocument& point, std::vector<std::string>& names) {
+  std::vector<std::pair<std::string, std::string>> cells;
+  flatten(point.root(), "", cells);
+  auto place = names.end();  // a new name stands before the next one that is known
+  for (auto cell = cells.rbegin(); cell != cells.rend(); ++cell) {
+    const auto known = std::find(names.begin(), names.end(), cell->first);
+    place = known != names.end() ? known : names.insert(place, cell->first);
   }
+}
+
+std::string csv_heads(const std::vector<std::string>& names) {
   std::vector<std::string> line;
-  for (const std::string& head : heads) line.push_back(quote(head));
-  std::string text = fmt::format("{}\n", fmt::join(line, ","));
-  for (auto& row : rows) {
-    line.clear();
-    for (const std::string& head : heads) line.push_back(row[head]);
-    text += fmt::format("{}\n", fmt::join(line, ","));
-  }
+  for (const std::string& name : names) line.push_back(quote(name));
+  return fmt::format("{}\n", fmt::join(line, ","));
+}
+
+std::string csv_line(const JsonDocument& point, const std::vector<std::string>& names) {
+  std::vector<std::pair<std::string, std::string>> cells;
+  flatten(point.root(), "", cells);
+  std::map<std::string, std::string> row(cells.begin(), cells.end());
+  std::vector<std::string> line;
+  for (const std::string& name : names) line.push_back(row[name]);
+  return fmt::format("{}\n", fmt::join(line, ","));
+}
+
+std::string result_csv(const std::vector<JsonDocument>& points) {
+  std::vector<std::string> names;  // of all points: they may set different keys
+  for (const JsonDocument& point : points) add_csv_names(point, names);
+  std::string text = csv_heads(names);
+  for (const JsonDocument& point : points) text += csv_line(point, names);
   return text;
 }
 

@@ -198,6 +198,15 @@ Json resolved_scenario(const Study& study) {
       for (const std::string& value : values) json["vary"][key].push_back(Json::parse(value));
     }
   }
+  if (!study.cases.empty()) {
+    json["cases"] = Json::array();
+    for (const Case& one : study.cases) {
+      Json set = Json::object();
+      for (const auto& [key, value] : one.set) set[key] = Json::parse(value);
+      json["cases"].push_back({{"name", one.name}, {"set", set}});
+    }
+  }
+  if (!study.constraints.empty()) json["constraints"] = study.constraints;
   return json;
 }
 
@@ -240,6 +249,8 @@ std::string point_json(const Point& point, const StepResult& result, std::string
                {"comm_fraction", result.comm_fraction},
                {"throughput_samples_per_s", result.throughput_samples_per_s},
                {"scaling_efficiency", result.scaling_efficiency},
+               {"cost_per_step_usd", or_null(result.cost_per_step_usd)},
+               {"cost_per_million_samples_usd", or_null(result.cost_per_million_samples_usd)},
                {"sent_bytes_per_rank", result.sent_per_rank.value()},
                {"all_reduce_bytes_per_sample", result.all_reduce_bytes_per_sample},
                {"memory", memory_json(result.memory, result.fitting)},
@@ -260,7 +271,21 @@ std::string point_json(const Point& point, const StepResult& result, std::string
   return json.dump();
 }
 
+std::string failed_point_json(const Point& point, const std::string& error) {
+  Json settings = Json::object();
+  for (const auto& [key, value] : point.settings) settings[key] = Json::parse(value);
+  const Json json = {{"settings", settings}, {"error", error}};
+  return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+}
+
 std::string result_json(const Study& study, const std::vector<std::string>& points) {
+  std::string text = result_json_begin(study);
+  for (const std::string& point : points)
+    text += result_json_point(point, &point == &points.front());
+  return text + result_json_end();
+}
+
+std::string result_json_begin(const Study& study) {
   Json inputs = Json::object();
   for (const char* key : {"model", "platform", "calibration"}) {
     const auto file = study.files.find(key);
@@ -274,12 +299,26 @@ std::string result_json(const Study& study, const std::vector<std::string>& poin
                    {"source", root.at("source").string()},
                    {"document", Json::parse(root.dump())}};
   }
-  return finish({{"format", "stepcast.result/1"},
-                 {"scenario", resolved_scenario(study)},
-                 {"versions", versions_json()},
-                 {"inputs", inputs},
-                 {"points", parse_all(points)}});
+  const std::string text = finish({{"format", "stepcast.result/1"},
+                                   {"scenario", resolved_scenario(study)},
+                                   {"versions", versions_json()},
+                                   {"inputs", inputs},
+                                   {"points", Json::array()}});
+  return text.substr(0, text.rfind(']'));
 }
+
+std::string result_json_point(const std::string& point, bool is_first) {
+  const std::string text =
+      Json::parse(point).dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+  std::string indented = is_first ? "\n    " : ",\n    ";
+  for (const char c : text) {  // a line break inside of a text is written as \n
+    indented += c;
+    if (c == '\n') indented += "    ";
+  }
+  return indented;
+}
+
+std::string result_json_end() { return "\n  ]\n}\n"; }
 
 std::string collective_row_json(const CollectiveRow& row) {
   Json json({{"bytes", row.bytes},

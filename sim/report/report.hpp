@@ -22,8 +22,15 @@ namespace stepcast {
 [[nodiscard]] std::string point_json(const Point& point, const StepResult& result,
                                      std::string_view engine);
 
-/// The whole of stepcast.result/1. `points` are texts of point_json().
+/// A point that could not be simulated, as JSON text.
+[[nodiscard]] std::string failed_point_json(const Point& point, const std::string& error);
+
+/// The whole of stepcast.result/1. `points` are texts of point_json() or failed_point_json().
 [[nodiscard]] std::string result_json(const Study& study, const std::vector<std::string>& points);
+/// The same in parts: this, then each point, then the end.
+[[nodiscard]] std::string result_json_begin(const Study& study);
+[[nodiscard]] std::string result_json_point(const std::string& point, bool is_first);
+[[nodiscard]] std::string result_json_end();
 
 /// One row of `stepcast collective`.
 struct CollectiveRow {
@@ -69,10 +76,15 @@ struct CalibrationText {
 };
 [[nodiscard]] std::string calibration_json(const CalibrationText& calibration);
 
+/// What would be simulated, one line a point of at most `most`.
+[[nodiscard]] std::string points_table(const Study& study, std::size_t most);
 /// Step time and its split, one line a point.
 [[nodiscard]] std::string result_table(const std::vector<JsonDocument>& points);
 /// What the table has no room for: learning rate for the larger batch, memory.
 [[nodiscard]] std::string result_notes(const std::vector<JsonDocument>& points);
+/// Two points of results that were read: which settings differ, what changes, and why.
+[[nodiscard]] std::string comparison(const JsonView& result_a, const JsonView& a,
+                                     const JsonView& result_b, const JsonView& b);
 /// As nccl-tests prints it, with what was chosen.
 [[nodiscard]] std::string collective_table(const std::vector<JsonDocument>& documents);
 /// For each size, what else was considered and why it was not taken.
@@ -80,6 +92,11 @@ struct CalibrationText {
 
 /// One line a point, the varied keys first, then every figure under its JSON name.
 [[nodiscard]] std::string result_csv(const std::vector<JsonDocument>& points);
+/// The same in parts: the names of all points are gathered, then each point gives a line.
+void add_csv_names(const JsonDocument& point, std::vector<std::string>& names);
+[[nodiscard]] std::string csv_heads(const std::vector<std::string>& names);
+[[nodiscard]] std::string csv_line(const JsonDocument& point,
+                                   const std::vector<std::string>& names);
 
 /// What `stepcast validate` found of one file: a line a case, then the errors of all.
 [[nodiscard]] std::string validation_table(const FileResult& result);

@@ -6,15 +6,12 @@
 #include <fmt/ranges.h>
 
 #include "base/text.hpp"
+#include "report/render.hpp"
 #include "report/report.hpp"
 
 namespace stepcast {
-namespace {
 
-using Row = std::vector<std::string>;
-
-/// Right-aligned columns under their heads.
-std::string render(const std::vector<Row>& rows) {
+std::string render(const std::vector<Row>& rows, std::size_t left) {
   std::vector<std::size_t> width;
   for (const Row& row : rows) {
     width.resize(std::max(width.size(), row.size()), 0);
@@ -22,12 +19,17 @@ std::string render(const std::vector<Row>& rows) {
   }
   std::string text;
   for (const Row& row : rows) {
-    for (std::size_t i = 0; i < row.size(); ++i)
-      text += fmt::format("{}{:>{}}", i == 0 ? "" : "  ", row[i], width[i]);
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      const std::string pad(width[i] - row[i].size(), ' ');
+      text += (i == 0 ? "" : "  ") + (i < left ? row[i] + pad : pad + row[i]);
+    }
+    text.erase(text.find_last_not_of(' ') + 1);
     text += '\n';
   }
   return text;
 }
+
+namespace {
 
 std::string milliseconds(double seconds) { return fmt::format("{:.3f}", seconds * 1e3); }
 
@@ -41,17 +43,54 @@ std::string setting_text(const std::string& key, const JsonView& value) {
   return text;
 }
 
+/// The last word of each key, or all of it where two end alike. GPUs have a column anyway.
+Row heads_of(const std::vector<std::string>& keys) {
+  const auto last_word = [](const std::string& key) { return key.substr(key.rfind('.') + 1); };
+  std::map<std::string, int> uses;
+  for (const std::string& key : keys) ++uses[last_word(key)];
+  Row heads;
+  for (const std::string& key : keys)
+    if (key != "cluster.gpus") heads.push_back(uses[last_word(key)] == 1 ? last_word(key) : key);
+  return heads;
+}
+
 }  // namespace
+
+std::string points_table(const Study& study, std::size_t most) {
+  std::vector<Row> rows;
+  for (std::size_t i = 0; i < std::min(most, study.points.size()); ++i) {
+    const Point point = study.points[i];
+    std::vector<std::string> keys;
+    Row row = {std::to_string(i)};
+    for (const auto& [key, value] : point.settings) {
+      keys.push_back(key);
+      if (key != "cluster.gpus")
+        row.push_back(setting_text(key, JsonDocument::parse(value, key).root()));
+    }
+    if (rows.empty()) {
+      rows.push_back({"point"});
+      for (const std::string& head : heads_of(keys)) rows.back().push_back(head);
+      for (const char* head : {"GPUs", "micro-batch", "accumulation", "batch"})
+        rows.back().emplace_back(head);
+    }
+    const TrainingSettings& training = point.scenario.training;
+    const std::int64_t micro_batch =
+        training.micro_batch.value_or(point.model->measured.front().micro_batch);
+    row.push_back(std::to_string(point.scenario.gpus));
+    row.push_back(std::to_string(micro_batch));
+    row.push_back(std::to_string(training.accumulation_steps));
+    row.push_back(std::to_string(micro_batch * training.accumulation_steps * point.scenario.gpus));
+    rows.push_back(std::move(row));
+  }
+  return render(rows);
+}
 
 std::string result_table(const std::vector<JsonDocument>& points) {
   std::vector<Row> rows;
-  Row heads;
-  std::map<std::string, int> uses;  // of each last word
-  const auto settings = points.front().root().at("settings").members();
-  const auto last_word = [](const std::string& key) { return key.substr(key.rfind('.') + 1); };
-  for (const auto& [key, value] : settings) ++uses[last_word(key)];
-  for (const auto& [key, value] : settings)
-    if (key != "cluster.gpus") heads.push_back(uses[last_word(key)] == 1 ? last_word(key) : key);
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : points.front().root().at("settings").members())
+    keys.push_back(key);
+  Row heads = heads_of(keys);
   for (const char* head :
        {"GPUs", "batch", "step ms", "compute", "exposed", "host", "wait", "optim.", "exposed %",
         "hidden ms", "samples/s", "efficiency", "comm. basis"})
@@ -59,13 +98,20 @@ std::string result_table(const std::vector<JsonDocument>& points) {
   rows.push_back(heads);
   for (const JsonDocument& document : points) {
     const JsonView point = document.root();
-    const JsonView split = point.at("split");
     Row row;
     for (const auto& [key, value] : point.at("settings").members())
       if (key != "cluster.gpus") row.push_back(setting_text(key, value));
+    if (point.find("error")) {
+      const auto gpus = point.at("settings").find("cluster.gpus");
+      row.push_back(gpus ? gpus->dump() : "");
+      row.emplace_back("failed");
+      rows.push_back(std::move(row));
+      continue;
+    }
     row.push_back(point.at("world_size").dump());
     row.push_back(point.at("global_batch").dump());
     row.push_back(milliseconds(point.at("step_time_s").number()));
+    const JsonView split = point.at("split");
     for (const char* part : {"compute_s", "exposed_comm_s", "host_s", "wait_s", "optimizer_s"})
       row.push_back(milliseconds(split.at(part).number()));
     row.push_back(percent(point.at("comm_fraction").number()));
@@ -99,6 +145,24 @@ std::string interference_note(const std::vector<JsonDocument>& points) {
       worst.root().at("basis").at("interference").string());
 }
 
+/// The cheapest of the points with a price.
+std::string cost_note(const std::vector<JsonDocument>& points) {
+  const JsonDocument* cheapest = nullptr;
+  const auto cost_of = [](const JsonDocument& point) {
+    return point.root().at("cost_per_million_samples_usd");
+  };
+  for (const JsonDocument& point : points)
+    if (!cost_of(point).is_null() &&
+        (cheapest == nullptr || cost_of(point).number() < cost_of(*cheapest).number()))
+      cheapest = &point;
+  if (cheapest == nullptr) return {};
+  const JsonView point = cheapest->root();
+  return fmt::format("Cost: {}{:.4g} USD per million samples at {} GPUs, {:.3g} USD per step\n",
+                     points.size() > 1 ? "at least " : "",
+                     point.at("cost_per_million_samples_usd").number(),
+                     point.at("world_size").dump(), point.at("cost_per_step_usd").number());
+}
+
 /// Which of the two rules is usual, how to begin, and what no rule covers.
 std::string learning_rate_notes(const JsonView& rate) {
   std::string text;
@@ -124,7 +188,11 @@ std::string batch_norm_notes(const std::set<double>& samples) {
 
 }  // namespace
 
-std::string result_notes(const std::vector<JsonDocument>& points) {
+std::string result_notes(const std::vector<JsonDocument>& all) {
+  std::vector<JsonDocument> points;  // that did not fail
+  for (const JsonDocument& point : all)
+    if (!point.root().find("error")) points.push_back(point);
+  if (points.empty()) return {};
   constexpr std::size_t most_factors = 16;
   std::vector<std::string> linear;
   std::vector<std::string> square_root;
@@ -160,6 +228,7 @@ std::string result_notes(const std::vector<JsonDocument>& points) {
     if (point.root().at("host_bound").boolean())
       text += fmt::format("Host bound at {} GPUs: the host issues kernels for the whole step\n",
                           point.root().at("world_size").dump());
+  text += cost_note(points);
   const JsonView memory = fullest->root().at("memory");
   const JsonView gpu = memory.at("gpu_bytes");
   text += fmt::format("Memory per GPU: {}{}{}\n",

@@ -36,6 +36,8 @@ constexpr std::int64_t warm_up_epochs = 5;
 // A step is called host bound when the host issues for so much of it.
 constexpr double host_bound_share = 0.95;
 
+constexpr double seconds_per_hour = 3600.0;
+
 /// How long [begin, end] overlaps the union of ordered, disjoint intervals.
 Seconds overlap(const Interval& with, const std::vector<Interval>& intervals) {
   Seconds sum;
@@ -399,6 +401,8 @@ void mix(StepResult& result, const MeanTimes& other, double share) {
   result.comm_fraction = result.split.exposed_comm / result.step_time;
   result.throughput_samples_per_s /= growth;
   result.scaling_efficiency /= growth;
+  for (auto* cost : {&result.cost_per_step_usd, &result.cost_per_million_samples_usd})
+    if (*cost) **cost *= growth;
   for (LinkResult& link : result.links) link.busiest_utilisation /= growth;
 }
 
@@ -446,6 +450,11 @@ StepResult summarize(const Point& point, const Job& job, const Timeline& timelin
   result.throughput_samples_per_s =
       static_cast<double>(result.global_batch) / result.step_time.value();
   result.scaling_efficiency = time_alone(point, measured) / result.step_time;
+  if (const auto& price = point.platform->price) {  // docs/results.md, Cost
+    const double usd_per_s = result.nodes * price->usd_per_hour / seconds_per_hour;
+    result.cost_per_step_usd = usd_per_s * result.step_time.value();
+    result.cost_per_million_samples_usd = 1e6 * usd_per_s / result.throughput_samples_per_s;
+  }
 
   result.buckets = bucket_results(job, timeline);
   double reduced_bytes = 0.0;

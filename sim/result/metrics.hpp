@@ -99,6 +99,8 @@ struct StepResult {
   double comm_fraction = 0.0;
   double throughput_samples_per_s = 0.0;
   double scaling_efficiency = 0.0;
+  std::optional<double> cost_per_step_usd;  ///< of whole nodes
+  std::optional<double> cost_per_million_samples_usd;
   Bytes sent_per_rank;  ///< payload, the rank that sends most
   double all_reduce_bytes_per_sample = 0.0;
   std::vector<BucketResult> buckets;

@@ -17,14 +17,8 @@ constexpr std::int64_t half_precision_bytes = 2;  // of an element
 constexpr std::int64_t int32_bytes = 4;
 constexpr std::int64_t float32_bytes = 4;
 
-void append(std::vector<Task>& tasks, Phase phase, const Span& span) {
-  if (span.gap > Seconds{0.0})
-    tasks.emplace_back(Compute{Phase::host, "gap before " + span.name, span.gap});
-  tasks.emplace_back(Compute{phase, span.name, span.duration, span.host, span.host_waits});
-}
-
 void append(std::vector<Task>& tasks, Phase phase, const std::vector<Span>& spans) {
-  for (const Span& span : spans) append(tasks, phase, span);
+  for (const Span& span : spans) append_span(tasks, phase, span);
 }
 
 /// The order in which the gradients become ready during backward.
@@ -207,7 +201,7 @@ class MicroStep {
   void spans(Phase phase, const std::vector<Span>& spans) {
     for (const Span& span : spans) {
       synchronize_norm(phase, span);
-      append(tasks_, phase, span);
+      append_span(tasks_, phase, span);
     }
   }
 
@@ -225,7 +219,7 @@ class MicroStep {
     std::size_t next = 0;
     for (const Span& span : measured.backward) {
       synchronize_norm(Phase::backward, span);
-      append(tasks_, Phase::backward, span);
+      append_span(tasks_, Phase::backward, span);
       if (reductions.empty()) continue;
       for (const int parameter : span.gradients)
         --missing[reduction_of[static_cast<std::size_t>(parameter)]];
@@ -251,7 +245,7 @@ class MicroStep {
     for (const Span& span : measured.backward) {
       synchronize_norm(Phase::backward, span);
       std::vector<Task> tasks;
-      append(tasks, Phase::backward, span);
+      append_span(tasks, Phase::backward, span);
       for (const Task& task : tasks) {
         auto work = std::get<Compute>(task);
         const Seconds end = now + work.duration;
@@ -301,6 +295,12 @@ class MicroStep {
 };
 
 }  // namespace
+
+void append_span(std::vector<Task>& tasks, Phase phase, const Span& span) {
+  if (span.gap > Seconds{0.0})
+    tasks.emplace_back(Compute{Phase::host, "gap before " + span.name, span.gap});
+  tasks.emplace_back(Compute{phase, span.name, span.duration, span.host, span.host_waits});
+}
 
 Program data_parallel_step(const StepTrace& model, const MeasuredStep& measured,
                            const TrainingSettings& training, const Gpu& gpu, int world_size) {

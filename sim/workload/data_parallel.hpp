@@ -14,4 +14,7 @@ namespace stepcast {
                                          const TrainingSettings& training, const Gpu& gpu,
                                          int world_size);
 
+/// The gap before a span, then the span.
+void append_span(std::vector<Task>& tasks, Phase phase, const Span& span);
+
 }  // namespace stepcast

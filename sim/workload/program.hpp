@@ -15,7 +15,7 @@ namespace stepcast {
 enum class Phase { forward, backward, finalize, optimizer, host };
 [[nodiscard]] const char* to_string(Phase phase);
 
-/// Occupies the compute stream. Phase::host is the stream standing idle because the host is late.
+/// Occupies the compute stream. Phase::host is the stream standing idle, whatever the host does.
 struct Compute {
   Phase phase;
   std::string name;

@@ -1,15 +1,25 @@
-// One GPU alone, from its host's clock and its own: what a step trace says of the machine that it
-// was measured on.
+// The two clocks of a rank that talks to nobody: its compute stream and its host (docs/model.md
+// §1.1).
 #pragma once
 
+#include <cstdint>
+
 #include "input/step_trace.hpp"
+#include "workload/program.hpp"
 
 namespace stepcast {
 
-/// Time from one step to the next of spans that the host issues and the GPU runs in order, with no
-/// communication: each span starts when the one before it has ended, its gap has passed and the
-/// host has issued it; the host goes on after the span's host time, or when the span has ended
-/// where it waits for it (docs/traces.md).
+struct Clocks {
+  Seconds compute;  ///< when the compute stream is free
+  Seconds host;     ///< when the host comes to the next task
+};
+
+/// After so many passes of a local segment, its computation taking `pace` times as long as it says.
+[[nodiscard]] Clocks after_passes(const Segment& segment, std::int64_t passes, double pace,
+                                  Clocks clocks);
+
+/// Time from one step to the next of the spans of a trace, once the slower of the two clocks sets
+/// the pace: what the trace says of the machine that it was measured on.
 [[nodiscard]] Seconds replay_alone(const MeasuredStep& measured);
 
 }  // namespace stepcast

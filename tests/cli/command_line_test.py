@@ -232,6 +232,287 @@ def test_help_and_lists():
     assert stepcast("--version").stdout.startswith("stepcast 0.")
 
 
+# -------------------------------------------------------------------------------------- sweeps
+
+# The last points take longest, so that there is time to kill it before.
+SWEEP = ("run", QUICKSTART, "--engine", "simgrid", "--set", "vary.cluster.gpus=[1,4,8,32]",
+         "--set", 'vary.training.bucket_cap_bytes=[1048576,5242880,26214400,104857600]')
+
+
+def test_a_killed_sweep_goes_on_where_it_was(tmp_path):
+    whole, cut = tmp_path / "whole.json", tmp_path / "cut.json"
+    part = tmp_path / "cut.json.part"
+    assert stepcast(*SWEEP, "-o", whole).returncode == 0
+    run = subprocess.Popen([STEPCAST, *SWEEP, "-o", str(cut), "--jobs", "1"], cwd=ROOT,
+                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and not (part.exists() and part.read_bytes().count(b"\n") > 4):
+        time.sleep(0.002)
+    run.send_signal(signal.SIGKILL)
+    run.wait()
+    done = part.read_bytes().count(b"\n") - 1  # without the first line
+    assert 4 <= done < 16 and not cut.exists()
+    with part.open("ab") as file:
+        file.write(b'{"point":{"settings":')  # a line that was cut off
+
+    line = refused(*SWEEP, "-o", cut)
+    assert line == f"-o: {part} holds points of a run that was not finished: go on with --resume, or remove it"
+    line = refused(*SWEEP, "--set", "training.sync=flat", "-o", cut, "--resume")
+    assert line == (f"--resume: {part} belongs to another scenario, other inputs, options or version; remove it to "
+                    "start anew")
+    first = json.loads(part.read_text().splitlines()[1])["point"]["settings"]
+    assert stepcast(*SWEEP, "-o", cut, "--resume").returncode == 0
+    assert cut.read_bytes() == whole.read_bytes()
+    assert first in [point["settings"] for point in json.loads(cut.read_text())["points"]]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cut.json", "whole.json"]
+
+
+def test_resume_takes_what_is_there(tmp_path):
+    # A point that cannot come from this program shows that it is not simulated again.
+    result, part = tmp_path / "r.json", tmp_path / "r.json.part"
+    run = subprocess.Popen([STEPCAST, *SWEEP, "-o", str(result), "--jobs", "1"], cwd=ROOT,
+                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and not (part.exists() and part.read_bytes().count(b"\n") > 1):
+        time.sleep(0.002)
+    run.kill()
+    run.wait()
+    lines = part.read_text().splitlines()
+    entry = json.loads(lines[1])
+    entry["point"]["step_time_s"] = 123.0
+    part.write_text(lines[0] + "\n" + json.dumps(entry, separators=(",", ":")) + "\n")
+    assert stepcast(*SWEEP, "-o", result, "--resume").returncode == 0
+    points = json.loads(result.read_text())["points"]
+    assert [index for index, point in enumerate(points) if point["step_time_s"] == 123.0] == [entry["index"]]
+
+
+def test_a_sweep_is_the_same_bytes_whatever_jobs_is(tmp_path):
+    for jobs in (1, 3):
+        assert stepcast(*SWEEP, "-o", tmp_path / f"{jobs}.json", "--csv", tmp_path / f"{jobs}.csv", "--jobs",
+                        jobs).returncode == 0
+    for kind in ("json", "csv"):
+        assert (tmp_path / f"1.{kind}").read_bytes() == (tmp_path / f"3.{kind}").read_bytes()
+
+
+def test_a_point_that_fails_stands_in_the_result_and_the_rest_goes_on(tmp_path):
+    # NVLS needs NVLink SHARP, which DGX-1V lacks; one GPU does not communicate.
+    sweep = ("run", QUICKSTART, "--set", "vary.cluster.gpus=[1,8]", "--set", "vary.collective.algorithm=[\"ring\",\"nvls\"]")
+    done = stepcast(*sweep, "-o", tmp_path / "r.json", "--csv", tmp_path / "r.csv")
+    problem = f"{QUICKSTART}:/vary/collective.algorithm/1: NCCL cannot do that here"
+    assert done.returncode == 1
+    lines = done.stderr.splitlines()
+    assert lines[0].startswith(f"stepcast: {QUICKSTART}: cluster.gpus = 8, collective.algorithm = ")
+    assert lines[-1] == "stepcast: 1 of 4 points failed"
+    points = json.loads((tmp_path / "r.json").read_text())["points"]
+    assert ["error" in point for point in points] == [False, False, False, True]
+    assert set(points[3]) == {"settings", "error"} and "NVLink SHARP" in points[3]["error"], problem
+    rows = list(csv.DictReader((tmp_path / "r.csv").open()))
+    assert rows[3]["error"] == points[3]["error"] and rows[0]["error"] == "" and rows[3]["step_time_s"] == ""
+    assert [line.split() for line in done.stdout.splitlines() if "failed" in line] == [["nvls", "8", "failed"]]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["r.csv", "r.json"]
+
+
+def test_a_dry_run_prints_the_points(tmp_path):
+    done = stepcast(*SWEEP, "--set", 'constraints=["cluster.gpus > 4", "training.bucket_cap_bytes < 6e6"]',
+                    "--dry-run", "-o", tmp_path / "never.json")
+    assert done.returncode == 0 and done.stderr == ""
+    table = [line.split() for line in done.stdout.splitlines()[3:]]
+    assert table == [["point", "bucket_cap_bytes", "GPUs", "micro-batch", "accumulation", "batch"],
+                     ["0", "1", "MiB", "8", "32", "1", "256"], ["1", "5", "MiB", "8", "32", "1", "256"],
+                     ["2", "1", "MiB", "32", "32", "1", "1024"], ["3", "5", "MiB", "32", "32", "1", "1024"]]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_cases_base_and_constraints_in_a_file(tmp_path):
+    scenario = tmp_path / "cases.json"
+    scenario.write_text(json.dumps({
+        "format": "stepcast.scenario/1", "base": os.path.relpath(ROOT / QUICKSTART, tmp_path),
+        "vary": {"cluster.gpus": [1, 16, 64]}, "constraints": ["cluster.gpus <= 32"],
+        "cases": [{"name": "as it is", "set": {}},
+                  {"name": "half the network", "set": {"platform.node.nics.bandwidth_Bps": 6.25e9}}]}))
+    result = result_of("run", scenario, "-o", "-")
+    assert [(p["settings"]["case"], p["world_size"]) for p in result["points"]] == [
+        ("as it is", 1), ("as it is", 16), ("half the network", 1), ("half the network", 16)]
+    exposed = [point["split"]["exposed_comm_s"] for point in result["points"]]
+    assert exposed[3] > exposed[1] > 0
+    # The result's own scenario, with its files beside it, gives the same points.
+    for kind in ("model", "platform", "calibration"):
+        (tmp_path / f"{kind}.json").write_text(json.dumps(result["inputs"][kind]["document"]))
+        result["scenario"][kind] = f"{kind}.json"
+    (tmp_path / "again.json").write_text(json.dumps(result["scenario"]))
+    assert result_of("run", tmp_path / "again.json", "-o", "-")["points"] == result["points"]
+
+
+def test_resume_needs_a_file():
+    assert refused("run", QUICKSTART, "--resume") == (
+        "--resume: needs -o FILE, beside which an interrupted run left its points")
+
+
+def test_progress_on_a_terminal():
+    main, terminal = os.openpty()
+    run = subprocess.Popen([STEPCAST, *SWEEP, "-o", "/dev/null"], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=terminal)
+    os.close(terminal)
+    text = b""
+    try:
+        while chunk := os.read(main, 65536):
+            text += chunk
+    except OSError:  # the other end is closed
+        pass
+    os.close(main)
+    assert run.wait() == 0
+    assert b" of 16 points, " in text and b" left" in text and text.endswith(b"\n")
+    assert stepcast(*SWEEP, "-o", "/dev/null").stderr.count("\n") == 1  # the warning: too short for a line
+
+
+# ------------------------------------------------------------------------------------- compare
+
+
+def test_compare_says_what_differs_what_it_changes_and_why(tmp_path):
+    fast, slow = tmp_path / "fast.json", tmp_path / "slow.json"
+    for path, rate in ((fast, 12.5e9), (slow, 1.25e9)):
+        assert stepcast("run", QUICKSTART, "--set", f"platform.node.nics.bandwidth_Bps={rate}", "-o", path).returncode == 0
+    done = stepcast("compare", fast, slow, "--points", "4,4")
+    assert done.returncode == 0 and done.stderr == ""
+    lines = done.stdout.splitlines()
+    assert lines[0] == f"A: {fast}, point 4, cluster.gpus = 16"
+    assert lines[3:6] == ["What differs:", "  platform.node.nics.bandwidth_Bps: 12500000000.0 -> 1250000000.0", ""]
+    a, b = (json.loads(path.read_text())["points"][4] for path in (fast, slow))
+    rows = {line.split()[0]: line.split() for line in lines[6:20] if line}
+    for name, key in (("compute", "compute_s"), ("exposed", "exposed_comm_s"), ("wait", "wait_s")):
+        before, after = 1e3 * a["split"][key], 1e3 * b["split"][key]
+        assert rows[name][1:5] == ["ms", f"{before:.3f}", f"{after:.3f}", f"{after - before:+.3f}"]
+    change = b["step_time_s"] - a["step_time_s"]
+    exposed = b["split"]["exposed_comm_s"] - a["split"]["exposed_comm_s"]
+    assert exposed > 0.5 * change > 0
+    assert (f"The step takes {1e3 * change:.3f} ms ({100 * change / a['step_time_s']:.1f} %) more; communication that "
+            f"nothing hides explains {1e3 * exposed:+.3f} ms of it ({100 * exposed / change:.0f} %).") in lines
+    assert f"Collectives are under way for {1e3 * b['comm_s']:.3f} instead of {1e3 * a['comm_s']:.3f} ms a step." in lines
+
+
+def test_compare_takes_the_first_and_the_last_point(tmp_path):
+    result = tmp_path / "r.json"
+    assert stepcast("run", QUICKSTART, "-o", result).returncode == 0
+    text = stepcast("compare", result).stdout
+    assert f"A: {result}, point 0, cluster.gpus = 1\nB: {result}, point 5, cluster.gpus = 32\n" in text
+    assert "  cluster.gpus: 1 -> 32\n" in text
+    same = stepcast("compare", result, result, "--points", "3,3").stdout
+    assert "No setting differs." in same and "The step takes the same time." in same
+
+
+def test_compare_counts_by_the_sample_when_the_work_differs(tmp_path):
+    result = tmp_path / "r.json"
+    assert stepcast("run", QUICKSTART, "--set", "cluster.gpus=16", "--set", "vary.training.accumulation_steps=[1,4]",
+                    "-o", result).returncode == 0
+    a, b = json.loads(result.read_text())["points"]
+    change = b["step_time_s"] / 128 - a["step_time_s"] / 32
+    assert (f"For each sample that a GPU takes, the step takes {-1e3 * change:.3f} ms "
+            f"({-100 * change / (a['step_time_s'] / 32):.1f} %) less; ") in stepcast("compare", result).stdout
+
+
+def test_compare_refuses_what_it_cannot_compare(tmp_path):
+    result = tmp_path / "r.json"
+    assert stepcast("run", QUICKSTART, "--set", "vary.cluster.gpus=[1,8]", "--set",
+                    'vary.collective.algorithm=["ring","nvls"]', "-o", result).returncode == 1
+    assert refused("compare", result, "--points", "0,4") == f"--points: {result} has points 0 to 3, not 4"
+    assert refused("compare", result).startswith(f"--points: point 3 of {result} failed: ")
+    assert refused("compare", QUICKSTART) == (
+        f'{QUICKSTART}:/format: must be "stepcast.result/1", got "stepcast.scenario/1"')
+    assert refused("compare") == "stepcast compare: name one or two results, such as a.json b.json"
+    assert refused("compare", result, "--points", "1") == "--points: must be two points such as 0,5, got 1"
+
+
+# -------------------------------------------------------------------------------------- answer
+
+
+def answer_of(*arguments):
+    done = stepcast("run", QUICKSTART, "--answer", *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout[done.stdout.index("\nAnswer\n") + 1:]
+
+
+def changes_in(text):
+    """The table of what would change, as fractions."""
+    rows = text[text.index("would change with\n"):].splitlines()[1:]
+    return {row[:-len(row.split()[-2]) - 2].strip(): float(row.split()[-2]) / 100 for row in rows}
+
+
+def test_answer_says_where_the_efficiency_falls():
+    text = answer_of("--threshold", "0.98")
+    assert "\n  the efficiency falls under 98 % at 16 GPUs (97.4 %; 98.8 % at 8)\n" in text
+    assert "at cluster.gpus = 16: " in text
+    text = answer_of()
+    assert "\n  the efficiency stays above 75 %: at least 96.9 %, at 32 GPUs of up to 32\n" in text
+    text = answer_of("--set", "vary.training.sync=[\"ddp\",\"flat\"]", "--threshold", "0.95")
+    assert "\n  training.sync = ddp: the efficiency stays above 95 %" in text
+    assert "\n  training.sync = flat: the efficiency falls under 95 % at " in text
+
+
+def test_answer_simulates_each_change():
+    base = ("--set", "cluster.gpus=16")
+
+    def time_per_sample(*sets):
+        point, = result_of("run", QUICKSTART, *base, *[word for text in sets for word in ("--set", text)], "-o",
+                           "-")["points"]
+        return point["step_time_s"] / point["global_batch"]
+
+    changes = changes_in(answer_of(*base))
+    before = time_per_sample()
+    nics = json.loads((ROOT / "platforms/dgx1v.json").read_text())["node"]
+    sets = {
+        "10 % faster network, in and between nodes": (
+            f"platform.node.nics.bandwidth_Bps={1.1 * nics['nics']['bandwidth_Bps']}",
+            f"platform.node.interconnect.bandwidth_Bps={1.1 * nics['interconnect']['bandwidth_Bps']}"),
+        "buckets of 50 MiB instead of 25 MiB": ("training.bucket_cap_bytes=50MiB",),
+        "buckets of 12.5 MiB instead of 25 MiB": ("training.bucket_cap_bytes=13107200",),
+        "2 accumulation steps instead of 1": ("training.accumulation_steps=2",)}
+    for name, changed in sets.items():
+        assert changes[name] == pytest.approx(time_per_sample(*changed) / before - 1, abs=6e-5), name
+    other, = (name for name in changes if name.endswith(", the best other algorithm"))
+    times = {name: time_per_sample(f"collective.algorithm={name}") for name in
+             ("binary_tree", "direct", "double_binary_tree", "hierarchical", "recursive_doubling",
+              "recursive_halving_doubling")}
+    assert changes[other] <= min(times.values()) / before - 1 + 6e-5
+    assert changes[other] == pytest.approx(time_per_sample(f"collective.algorithm={other.split(',')[0]}") / before - 1,
+                                           abs=6e-5)
+
+
+def test_answer_halves_the_alphas():
+    base = ("--set", "cluster.gpus=16", "--set", "calibration=null", "--set", "platform=../platforms/ideal.json",
+            "--set", "training.sync=per_tensor")
+    half = ("--set", "platform.node.nics.alpha_s=1e-6")  # of 2e-6
+    before, after = (result_of("run", QUICKSTART, *sets, "-o", "-")["points"][0]["step_time_s"]
+                     for sets in (base, base + half))
+    text = answer_of(*base)
+    assert changes_in(text)["half the latency (alpha)"] == pytest.approx(after / before - 1, abs=6e-5)
+    assert after / before < 0.97 and "latency: exposed communication is " in text
+
+
+def test_answer_names_the_bottleneck():
+    slow_network = ("--set", "platform.node.nics.bandwidth_Bps=2e8", "--set", "cluster.gpus=16")
+    assert ": the inter-node links: exposed communication is " in answer_of(*slow_network)
+    straggler = ("--set", "cluster.gpus=16", "--set", 'imperfections={"slow_ranks":[{"rank":3,"time_factor":1.5}]}')
+    assert ": stragglers: waiting for other ranks is " in answer_of(*straggler)
+
+
+def test_answer_goes_to_stderr_beside_a_result_on_stdout():
+    done = stepcast("run", QUICKSTART, "--set", "cluster.gpus=8", "--answer", "-o", "-")
+    assert json.loads(done.stdout)["format"] == "stepcast.result/1" and "\nAnswer\n" in done.stderr
+    assert refused("run", QUICKSTART, "--answer", "--threshold", "75") == "--threshold: must be in (0, 1], got 75"
+    assert refused("run", QUICKSTART, "--threshold", "0.5") == "--threshold: is for --answer"
+
+
+def test_a_price_gives_a_cost():
+    point, = result_of("run", QUICKSTART, "--set", "platform=../platforms/aws_p5.json", "--set", "calibration=null",
+                       "--set", "cluster.gpus=12", "-o", "-")["points"]
+    # Two nodes at 55.04 USD an hour, of the second only half is used.
+    assert point["cost_per_step_usd"] == pytest.approx(2 * 55.04 / 3600 * point["step_time_s"])
+    assert point["cost_per_million_samples_usd"] == pytest.approx(1e6 * point["cost_per_step_usd"] / (12 * 32))
+    point, = result_of("run", QUICKSTART, "--set", "cluster.gpus=8", "-o", "-")["points"]
+    assert point["cost_per_step_usd"] is None and point["cost_per_million_samples_usd"] is None
+    assert refused("run", QUICKSTART, "--set", "platform.node.price_per_hour_usd=3").endswith(
+        '/node: the key "price_source" is missing')
+
+
 # -------------------------------------------------------------------------------------- errors
 
 
@@ -325,7 +606,7 @@ def test_a_failed_run_leaves_the_old_file(tmp_path):
     (("run",), "stepcast run: name a scenario file, such as scenarios/quickstart.json"),
     (("run", QUICKSTART, "--engine", "simgird"),
      '--engine: unknown "simgird"; did you mean "simgrid"? known: auto, simgrid, analytic'),
-    (("runn",), 'runn: unknown command; did you mean "run"? known: run, collective, fit, import, trace, validate, list'),
+    (("runn",), 'runn: unknown command; did you mean "run"? known: run, collective, compare, fit, import, trace, validate, plot, report, list'),
     (("collective", "--platform", IDEAL, "--gpus", "8"), "--bytes: must be given"),
     (("collective", "--platform", IDEAL, "--gpus", "8", "--bytes", "1Mi"),
      "--bytes: must be a size such as 64KiB, 25MiB or 1000000, got 1Mi"),

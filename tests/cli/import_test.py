@@ -187,6 +187,30 @@ def test_ranks_tell_waiting_from_transfer(tmp_path):
     assert "not one run" in refused(tmp_path, first, alone)
 
 
+def test_the_collectives_of_all_ranks_make_a_calibration(tmp_path):
+    first = waiting_for_nccl(Trace(2, 0)).write(tmp_path / "rank0.json")
+    later = waiting_for_nccl(Trace(2, 1), arrives=516.0).write(tmp_path / "rank1.json")
+    made = ["--platform", "platforms/dgx1v.json", "--calibration", tmp_path / "made.json"]
+    done = stepcast("import", "kineto", first, later, "-o", tmp_path / "model.json", *made)
+    assert done.returncode == 0, done.stderr
+    [sample] = json.loads((tmp_path / "made.json").read_text())["samples"]
+    assert (sample["operation"], sample["ranks"], sample["nodes"], sample["bytes"]) == ("all_reduce", 2, 1, 16384)
+    assert sample["time_s"] == pytest.approx(0.479e-3, abs=1e-6)  # from the last arrival
+    row = stepcast("collective", "--platform", "platforms/dgx1v.json", "--gpus", "2", "--bytes", "16384",
+                   "--calibration", tmp_path / "made.json", "--json", "-")
+    [predicted] = json.loads(row.stdout)["rows"]
+    assert predicted["time_s"] == pytest.approx(sample["time_s"], rel=1e-6)
+    assert predicted["basis"] == "measured"
+
+    (tmp_path / "made.json").unlink()
+    done = stepcast("import", "kineto", first, "-o", tmp_path / "other.json", *made)
+    assert (done.returncode, done.stderr.splitlines()[-1].split(",")[0]) == (
+        2, "stepcast: --calibration: needs the traces of all ranks")
+    assert not (tmp_path / "made.json").exists() and not (tmp_path / "other.json").exists()
+    done = stepcast("import", "kineto", first, later, "-o", tmp_path / "model.json", *made[2:])
+    assert done.stderr == "stepcast: --calibration: needs --platform: the machine that was recorded\n"
+
+
 def test_a_packed_trace_is_the_same(tmp_path):
     plain, _ = imported(tmp_path, host_bound(Trace()).write(tmp_path / "trace.json"))
     packed, _ = imported(tmp_path, host_bound(Trace()).write(tmp_path / "trace.json.gz"))
@@ -394,3 +418,14 @@ def test_all_eight_ranks_of_dlrm(tmp_path):
         words = line.split(": ")[2].split()
         assert float(words[0]) == pytest.approx(expected["min_dur_us"] * 1e-3, abs=5e-4)
         assert float(words[-5]) == pytest.approx(expected["arrival_skew_us"] * 1e-3, abs=5e-3)
+
+    # What the trace says of the machine gives the AllReduces back, to 10 % at the end of each after its last arrival.
+    made = tmp_path / "made.json"
+    done = stepcast("import", "kineto", *ranks, "-o", tmp_path / "m.json", "--set", "micro_batch=32", "--calibration",
+                    made, "--platform", "platforms/dgx1v.json")
+    assert done.returncode == 0, done.stderr
+    reduced = {1576964: 86e-6, 448: 20e-6, 907840: 69e-6}
+    row = stepcast("collective", "--platform", "platforms/dgx1v.json", "--gpus", "8", "--bytes",
+                   ",".join(map(str, reduced)), "--calibration", made, "--json", "-")
+    for predicted in json.loads(row.stdout)["rows"]:
+        assert predicted["time_s"] == pytest.approx(reduced[predicted["bytes"]], rel=0.1)

@@ -192,6 +192,34 @@ TEST(Engines, AgreeWhereverTheAnalyticOneAnswers) {
   EXPECT_GE(answered, 100) << refused << " refused";
 }
 
+TEST(Engines, AskingSimgridOnlyWhereLinksAreSharedIsTheSame) {
+  Random random(99);
+  int asked = 0;
+  for (int trial = 0; trial < 60; ++trial) {
+    const Platform platform = random_platform(random);
+    int ranks = static_cast<int>(random.whole(2, 24));
+    if (platform.name == "DGX-1V" && ranks == 5) ++ranks;  // no ring joins 5 GPUs of one node
+    CollectiveSettings settings =
+        ring_settings(static_cast<int>(random.whole(1, 6)), infinite_chunk);
+    if (platform.name != "DGX-1V" && random.whole(0, 1) == 1)
+      settings.algorithm.value = random.whole(0, 1) == 1 ? "double_binary_tree" : "hierarchical";
+    Job job = make_job(random_program(random), settings, Cluster(platform, nullptr, ranks, "test"));
+    job.interference.assign(job.lowered.size(), {1.5, 1.25, Interference::Basis::set});
+    const std::vector<double> automatic = isolated([&] {
+      const Simulation simulation = simulate(job);
+      std::vector<double> numbers = numbers_of(simulation.timeline);
+      numbers.push_back(simulation.used_simgrid ? 1.0 : 0.0);
+      return numbers;
+    });
+    asked += automatic.back() == 1.0;
+    EXPECT_LE(worst_difference({automatic.begin(), automatic.end() - 1}, simgrid_numbers(job)),
+              1e-9)
+        << "trial " << trial << ": " << ranks << " ranks on " << platform.name << ", "
+        << *settings.algorithm.value;
+  }
+  EXPECT_GE(asked, 5);
+}
+
 /// Two connections over one link: rank 0 to 1 with `first` bytes, 2 to 1 with `second`, all alpha
 /// 0.
 Job shared_link_job(const Platform& platform, double first, double second) {

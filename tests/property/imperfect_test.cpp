@@ -78,6 +78,13 @@ TEST(Host, StaysBehindOverManyMicroSteps) {
   expect_step(job_of({{4000, {span(1 * ms, 2 * ms)}}, {1, {span(3 * ms, 1 * ms)}}}), 8001 * ms);
 }
 
+TEST(Host, IssuesDuringAGap) {
+  // The stream is free after 1 ms, its gap is over after 2, the host is there after 3 ms.
+  const Compute gap{Phase::host, "gap", Seconds{1 * ms}};
+  const Job job = job_of({{1, {span(1 * ms, 3 * ms), gap, span(1 * ms, 3 * ms)}}});
+  expect_step(job, 6 * ms);
+}
+
 TEST(Host, ThatWaitsForTheGpuIsNeverAhead) {
   // The second span is issued 1 ms after the first has ended.
   const Job job = job_of({{1, {span(3 * ms, 0.0, true), span(0.0, 1 * ms), span(2 * ms, 0.0)}}});

@@ -175,7 +175,7 @@ std::vector<Mistake> platform_mistakes() {
        "p.json:/format: must be \"stepcast.platform/1\", got \"stepcast.platform/2\""},
       {"AnUnknownKey", with(good, "/node/nic", "1"),
        "p.json:/node: unknown key \"nic\"; did you mean \"nics\"? known: gpus, cpu, "
-       "interconnect, nics"},
+       "interconnect, nics, price_per_hour_usd, price_source, price_date"},
       {"AnUnknownKindOfInterconnect", with(good, "/node/interconnect/kind", R"("swich")"),
        "p.json:/node/interconnect/kind: unknown \"swich\"; did you mean \"switch\"? known: "
        "nvlink_mesh, pcie_tree, switch"},

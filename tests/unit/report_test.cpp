@@ -323,7 +323,7 @@ std::string notes_point(const std::string& linear, const std::string& known_byte
                         const std::string& activation_bytes, const std::string& gpu_bytes) {
   return R"({"learning_rate": {"reference_global_batch": 32, "linear_factor": )" + linear +
          R"(, "sqrt_factor": 2, "rule": null, "warm_up_epochs": 0, "batch_norm_samples": null},
-             "host_bound": false, "world_size": 8, "basis": {"interference": "set"},
+             "cost_per_step_usd": null, "cost_per_million_samples_usd": null, "host_bound": false, "world_size": 8, "basis": {"interference": "set"},
              "interference": {"computation_factor": 1, "communication_factor": 1},
              "memory": {"known_bytes": )" +
          known_bytes + R"(, "activation_bytes": )" + activation_bytes + R"(, "gpu_bytes": )" +
@@ -406,7 +406,7 @@ TEST(CollectiveTable, LooksLikeThatOfNcclTests) {
   EXPECT_EQ(
       collective_table(documents({collective_row_json(small_row())})),
       "#      size  algorithm  protocol  channels  chunk   time   algbw   busbw  error      basis\n"
-      "#       (B)                                   (B)   (us)  (GB/s)  (GB/s)    (%)           \n"
+      "#       (B)                                   (B)   (us)  (GB/s)  (GB/s)    (%)\n"
       "       1024       ring    Simple         2    128  12.35    1.00    1.50   12.5  "
       "mechanism\n");
 }

@@ -196,8 +196,10 @@ std::vector<Mistake> scenario_mistakes() {
       {"AnotherFormat", with(good, "/format", R"("stepcast.scenario/0")"),
        "s.json:/format: must be \"stepcast.scenario/1\", got \"stepcast.scenario/0\""},
       {"AnUnknownKey", with(good, "/clutser", "{}"),
-       "s.json: unknown key \"clutser\"; did you mean \"cluster\"? known: format, question, model, "
-       "platform, calibration, training, collective, cluster, imperfections, interference, vary"},
+       "s.json: unknown key \"clutser\"; did you mean \"cluster\"? known: format, base, question, "
+       "model, "
+       "platform, calibration, training, collective, cluster, imperfections, interference, vary, "
+       "cases, constraints"},
       {"AMissingQuestion", without(good, "/question"), "s.json: the key \"question\" is missing"},
       {"AMissingModel", without(good, "/model"), "s.json: the key \"model\" is missing"},
       {"AMissingPlatform", without(good, "/platform"), "s.json: the key \"platform\" is missing"},

@@ -397,6 +397,163 @@ TEST_F(StudyFiles, RefuseMoreThanAMillionPoints) {
   EXPECT_EQ(error_of(), at("scenario.json", ":/vary: gives more than 1000000 points"));
 }
 
+// cases ------------------------------------------------------------------------------------------
+
+TEST_F(StudyFiles, CrossTheCasesWithWhatVaries) {
+  folder.write("scenario.json",
+               with(with(tiny_scenario(), "/vary", R"({"cluster.gpus": [2, 4]})"), "/cases",
+                    R"([{"name": "as it is", "set": {}},
+                        {"name": "slow", "set": {"platform.node.nics.bandwidth_Bps": 1e6,
+                                                 "training.sync": "flat"}}])"));
+  const Study study = load();
+  ASSERT_EQ(study.points.size(), 4u);
+  std::vector<std::vector<Setting>> settings;
+  for (const Point& point : study.points) settings.push_back(point.settings);
+  EXPECT_EQ(settings,
+            (std::vector<std::vector<Setting>>{{{"case", "\"as it is\""}, {"cluster.gpus", "2"}},
+                                               {{"case", "\"as it is\""}, {"cluster.gpus", "4"}},
+                                               {{"case", "\"slow\""}, {"cluster.gpus", "2"}},
+                                               {{"case", "\"slow\""}, {"cluster.gpus", "4"}}}));
+  EXPECT_EQ(study.points[1].scenario.training.sync, SyncMode::ddp);
+  EXPECT_EQ(study.points[2].scenario.training.sync, SyncMode::flat);
+  EXPECT_EQ(study.points[3].platform->nics->figures.bandwidth, BytesPerSecond{1e6});
+  EXPECT_NE(study.points[0].platform->nics->figures.bandwidth, BytesPerSecond{1e6});
+}
+
+TEST_F(StudyFiles, FixAKeyOfACaseOnTheCommandLine) {
+  folder.write("scenario.json",
+               with(tiny_scenario(), "/cases", R"([{"name": "a", "set": {"cluster.gpus": 2}}])"));
+  EXPECT_EQ(gpus(), std::vector{2});
+  EXPECT_EQ(gpus({"cluster.gpus=8"}), std::vector{8});
+}
+
+TEST_F(StudyFiles, RefuseCasesThatContradict) {
+  folder.write("scenario.json", with(with(tiny_scenario(), "/vary", R"({"cluster.gpus": [2]})"),
+                                     "/cases", R"([{"name": "a", "set": {"cluster.gpus": 4}}])"));
+  EXPECT_EQ(error_of(),
+            at("scenario.json", ":/cases/0/set/cluster.gpus: is varied by \"vary\" as well"));
+  folder.write("scenario.json", with(tiny_scenario(), "/cases",
+                                     R"([{"name": "a", "set": {}}, {"name": "a", "set": {}}])"));
+  EXPECT_EQ(error_of(), at("scenario.json", ":/cases/1/name: \"a\" stands twice"));
+  folder.write("scenario.json",
+               with(tiny_scenario(), "/cases", R"([{"name": "a", "set": {"cluster.gpus": 0}}])"));
+  EXPECT_EQ(error_of(), at("scenario.json",
+                           ":/cases/0/set/cluster.gpus: must be a whole number in [1, 1048576], "
+                           "got 0"));
+}
+
+// constraints ------------------------------------------------------------------------------------
+
+TEST_F(StudyFiles, DropPointsThatMeetNoConstraint) {
+  folder.write(
+      "scenario.json",
+      with(with(tiny_scenario(), "/vary",
+                R"({"cluster.gpus": [1, 2, 4, 100], "training.accumulation_steps": [1, 2]})"),
+           "/constraints",
+           R"(["cluster.gpus <= platform.nodes * platform.node.gpus",
+                        "training.accumulation_steps == 1 or cluster.gpus > 2"])"));
+  // 100 GPUs do not exist, and would be refused without the first constraint.
+  EXPECT_EQ(gpus(), (std::vector{1, 2, 4, 4}));
+}
+
+TEST_F(StudyFiles, ConstrainWhatHasItsDefault) {
+  folder.write("scenario.json",
+               with(with(with(without(tiny_scenario(), "/training"), "/cases",
+                              R"([{"name": "a", "set": {}}, {"name": "b", "set": {}}])"),
+                         "/constraints",
+                         R"(["training.micro_batch == 8 and training.accumulation_steps == 1",
+                             "training.sync == 'ddp' and case != 'a'"])"),
+                    "/cluster/gpus", "2"));
+  const Study study = load();
+  ASSERT_EQ(study.points.size(), 1u);
+  EXPECT_EQ(study.points[0].settings, (std::vector<Setting>{{"case", "\"b\""}}));
+}
+
+TEST_F(StudyFiles, NameThePlaceInAConstraint) {
+  folder.write("scenario.json", with(tiny_scenario(), "/constraints", R"(["cluster.gpsu > 1"])"));
+  EXPECT_EQ(error_of(),
+            at("scenario.json",
+               ":/constraints/0: character 1 (cluster.gpsu): the scenario gives no value to this "
+               "key, in: cluster.gpsu > 1"));
+  folder.write("scenario.json", with(tiny_scenario(), "/constraints", R"(["1 > 2"])"));
+  EXPECT_EQ(error_of(), at("scenario.json", ":/constraints: no point meets all of them"));
+}
+
+// base -------------------------------------------------------------------------------------------
+
+TEST_F(StudyFiles, InheritWhatIsLeftOut) {
+  folder.write("middle.json", R"({"format": "stepcast.scenario/1", "base": "scenario.json",
+                                  "training": {"accumulation_steps": 3}})");
+  folder.write("leaf.json", R"({"format": "stepcast.scenario/1", "base": "middle.json",
+                                "question": "Mine?", "cluster": {"gpus": 2}})");
+  const Study study = load_study(folder.path("leaf.json"), {});
+  const Scenario scenario = study.points[0].scenario;
+  EXPECT_EQ(scenario.question, "Mine?");
+  EXPECT_EQ(scenario.gpus, 2);
+  EXPECT_EQ(scenario.training.accumulation_steps, 3);
+  const Scenario original = load().points[0].scenario;
+  EXPECT_EQ(scenario.training.sync, original.training.sync);
+  EXPECT_EQ(scenario.model, original.model);
+}
+
+TEST_F(StudyFiles, BlameTheBaseForItsMistakes) {
+  folder.write("scenario.json", with(tiny_scenario(), "/training/accumulation_steps", "0"));
+  folder.write("leaf.json", R"({"format": "stepcast.scenario/1", "base": "scenario.json"})");
+  EXPECT_EQ(input_error([&] { static_cast<void>(load_study(folder.path("leaf.json"), {})); }),
+            at("scenario.json",
+               ":/training/accumulation_steps: must be a whole number in [1, 1048576], got 0"));
+}
+
+TEST_F(StudyFiles, RefuseBasesInACircle) {
+  folder.write("a.json", R"({"format": "stepcast.scenario/1", "base": "b.json"})");
+  folder.write("b.json", R"({"format": "stepcast.scenario/1", "base": "a.json"})");
+  EXPECT_EQ(input_error([&] { static_cast<void>(load_study(folder.path("a.json"), {})); }),
+            at("b.json", ":/base: ") + at("a.json", " inherits from itself"));
+}
+
+TEST_F(StudyFiles, FindTheFilesOfABaseInAnotherFolder) {
+  const Folder elsewhere;
+  const std::string here = std::filesystem::path(folder.path("")).parent_path().filename().string();
+  elsewhere.write("leaf.json", R"({"format": "stepcast.scenario/1", "base": "../)" + here +
+                                   R"(/scenario.json"})");
+  const Study study = load_study(elsewhere.path("leaf.json"), {});
+  EXPECT_EQ(study.files.at("model").path, folder.path("model.json"));
+  EXPECT_EQ(study.points[0].calibration->name, "tiny fit");
+}
+
+// glob -------------------------------------------------------------------------------------------
+
+TEST_F(StudyFiles, VaryAllFilesOfAPattern) {
+  folder.write("other_b.json", with(tiny_platform(), "/name", R"("b")"));
+  folder.write("other_a.json", with(tiny_platform(), "/name", R"("a")"));
+  vary(R"({"platform": {"glob": "other_*.json"}})");
+  const Study study = load();
+  ASSERT_EQ(study.points.size(), 2u);
+  EXPECT_EQ(study.points[0].platform->name, "a");
+  EXPECT_EQ(study.points[1].settings, (std::vector<Setting>{{"platform", "\"other_b.json\""}}));
+  vary(R"({"platform": ["platform.json", {"glob": "other_*.json"}]})");
+  EXPECT_EQ(load().points.size(), 3u);
+}
+
+TEST_F(StudyFiles, RefuseAPatternOfNothing) {
+  vary(R"({"platform": {"glob": "nothing_*.json"}})");
+  EXPECT_EQ(error_of(),
+            at("scenario.json", ":/vary/platform/glob: no file is named like \"nothing_*.json\""));
+  vary(R"({"cluster.gpus": {"glob": "*"}})");
+  EXPECT_EQ(error_of(), at("scenario.json",
+                           ":/vary/cluster.gpus: only the files model, platform, calibration can "
+                           "be given by a glob"));
+}
+
+TEST_F(StudyFiles, TellStudiesApart) {
+  const std::uint64_t first = load().fingerprint;
+  EXPECT_EQ(load().fingerprint, first);
+  EXPECT_NE(load({"cluster.gpus=2"}).fingerprint, first);
+  EXPECT_NE(load({"platform.nodes=1"}).fingerprint, first);
+  folder.write("platform.json", with(tiny_platform(), "/source", R"("another")"));
+  EXPECT_NE(load().fingerprint, first);
+}
+
 // What must fit together -------------------------------------------------------------------------
 
 TEST_F(StudyFiles, AllowAllGpusOfThePlatform) {

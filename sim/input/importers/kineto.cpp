@@ -440,6 +440,7 @@ class Import {
       if (meetings.back().size() != meetings.front().size()) meetings.pop_back();
     }
     if (meetings.empty()) return;
+    keep_for_calibration(meetings);
     constexpr std::size_t most_told = 32;
     for (std::size_t i = 0; i < std::min(meetings.front().size(), most_told); ++i) {
       std::vector<Nanoseconds> transfers, skews;
@@ -467,6 +468,28 @@ class Import {
     std::int64_t bytes = 0;
     Nanoseconds transfer = 0, skew = 0;
   };
+
+  /// A calibration takes each operation and size once, from all ranks of the run.
+  void keep_for_calibration(const std::vector<std::vector<Meeting>>& meetings) {
+    imported_.nccl_version = ranks_[0].nccl_version;
+    if (ranks_.size() < 2 || static_cast<int>(ranks_.size()) != ranks_[0].world_size) return;
+    std::map<std::pair<std::string, std::int64_t>, std::vector<Nanoseconds>> transfers;
+    for (const std::vector<Meeting>& step : meetings)
+      for (const Meeting& one : step)
+        if (one.bytes > 0) transfers[{one.operation, one.bytes}].push_back(one.transfer);
+    for (const auto& [what, times] : transfers) {
+      const auto& [operation, bytes] = what;
+      if (operation != "all_reduce" && operation != "all_gather" && operation != "reduce_scatter" &&
+          operation != "broadcast")
+        continue;
+      CollectiveSample sample;
+      sample.operation = operation;
+      sample.ranks = static_cast<int>(ranks_.size());
+      sample.bytes = bytes;
+      sample.time = Seconds{milliseconds(median_of(times)) * 1e-3};
+      imported_.collectives.push_back(sample);
+    }
+  }
 
   static std::vector<Meeting> meetings_of(const std::vector<const StepSample*>& of_ranks) {
     const std::vector<TracedCollective>& first = of_ranks.front()->collectives;
