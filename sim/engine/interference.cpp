@@ -83,17 +83,31 @@ std::optional<Interference> modelled(const LoweredCollective& collective, const 
                       Interference::Basis::modelled};
 }
 
+/// How much longer a collective takes whose part inside the node takes `factor` times as long.
+/// Rates of concurrent stages: where the network is slower than that part, it has time to spare.
+double slowed_inside(double factor, const LoweredCollective& collective, const Cluster& cluster) {
+  constexpr double no_network = 1e6;  // so many times as fast holds nothing up
+  if (cluster.nodes() < 2 || cluster.platform().gpus_per_node < 2) return factor;
+  const BytesPerSecond rate = sent_rate(collective, cluster);
+  const BytesPerSecond inside = sent_rate(collective, cluster.with_network_rate(no_network));
+  if (inside <= BytesPerSecond{}) return factor;
+  return std::max(1.0, factor * (rate / inside));
+}
+
 }  // namespace
 
 std::vector<Interference> interference_of(const Job& job, const InterferenceSettings& settings) {
   std::vector<Interference> all;
   for (const LoweredCollective& collective : job.lowered) {
-    Interference its = measured(collective, job.cluster.calibration())
-                           .value_or(modelled(collective, job.cluster).value_or(Interference{}));
+    const std::optional<Interference> seen = measured(collective, job.cluster.calibration());
+    Interference its = seen.value_or(modelled(collective, job.cluster).value_or(Interference{}));
     if (settings.computation_factor || settings.communication_factor)
       its.basis = Interference::Basis::set;
     its.computation = settings.computation_factor.value_or(its.computation);
     its.communication = settings.communication_factor.value_or(its.communication);
+    // What the model gives is of the collective's own rate already.
+    if (seen || settings.communication_factor)
+      its.communication = slowed_inside(its.communication, collective, job.cluster);
     all.push_back(its);
   }
   return all;

@@ -25,12 +25,6 @@ struct Axis {
   std::vector<std::string> where;   ///< what errors about each value name
 };
 
-struct Assignment {
-  std::string key;
-  std::string value;
-  std::string origin;  ///< what errors name
-};
-
 /// `vary.cluster.gpus` is the key `cluster.gpus` of the object `vary`; all else splits at each dot.
 std::vector<std::string> key_path(const Assignment& assignment) {
   const std::string& key = assignment.key;
@@ -489,7 +483,6 @@ std::uint64_t fingerprint_of(const std::string& text, std::uint64_t hash) {
 
 Study load_study(const std::filesystem::path& path, const std::vector<std::string>& sets) {
   std::vector<Assignment> assignments;
-  std::set<std::string> fixed_keys;
   for (const std::string& text : sets) {
     const std::size_t equals = text.find('=');
     if (equals == 0 || equals == std::string::npos)
@@ -497,10 +490,16 @@ Study load_study(const std::filesystem::path& path, const std::vector<std::strin
     const std::string key = text.substr(0, equals);
     if (key == "base") throw InputError("--set base", "can only be given in the file");
     assignments.push_back({key, text.substr(equals + 1), "--set " + key});
-    fixed_keys.insert(key);
   }
+  return load_study(path, read_with_bases(path), assignments);
+}
+
+Study load_study(const std::filesystem::path& path, JsonDocument whole,
+                 const std::vector<Assignment>& assignments) {
+  std::set<std::string> fixed_keys;
+  for (const Assignment& assignment : assignments) fixed_keys.insert(assignment.key);
   const auto known = std::make_shared<Files>();
-  Documents base(path.parent_path(), read_with_bases(path), known);
+  Documents base(path.parent_path(), std::move(whole), known);
   base.assign(assignments);
   refuse_idle_alphas(assignments, base);
 
@@ -531,7 +530,8 @@ Study load_study(const std::filesystem::path& path, const std::vector<std::strin
   if (maker->kept.empty()) scenario.root().at("constraints").fail("no point meets all of them");
 
   study.fingerprint = fingerprint_of(scenario.root().dump());
-  for (const std::string& text : sets) study.fingerprint = fingerprint_of(text, study.fingerprint);
+  for (const Assignment& one : assignments)
+    study.fingerprint = fingerprint_of(one.key + "=" + one.value, study.fingerprint);
   for (const auto& [name, file] : *known)
     study.fingerprint =
         fingerprint_of(file->document.root().dump(), fingerprint_of(name, study.fingerprint));

@@ -83,11 +83,21 @@ struct Study {
   std::uint64_t fingerprint = 0;
 };
 
+/// A key and its value as JSON text or a bare word.
+struct Assignment {
+  std::string key;
+  std::string value;
+  std::string origin;  ///< what errors name
+};
+
 /// `sets` are `key=value` texts. A key is a scenario key (`cluster.gpus`), or one of a file that
 /// the scenario names (`platform.node.nics.bandwidth_Bps`). Setting a key that `vary` or a case
 /// varies fixes it. All points are checked. Throws InputError.
 [[nodiscard]] Study load_study(const std::filesystem::path& path,
                                const std::vector<std::string>& sets);
+/// A scenario that stands in another file: the files it names are relative to `path`.
+[[nodiscard]] Study load_study(const std::filesystem::path& path, JsonDocument whole,
+                               const std::vector<Assignment>& assignments);
 
 /// Continues `hash` (FNV-1a, 64 bits) over a text and its end.
 [[nodiscard]] std::uint64_t fingerprint_of(const std::string& text,

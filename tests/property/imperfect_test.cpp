@@ -164,6 +164,19 @@ TEST(Interference, IsMeasuredWhereTheCalibrationHasIt) {
   EXPECT_DOUBLE_EQ(its.communication, 2.3);
 }
 
+TEST(Interference, SlowsWhatIsInsideTheNodeAndNotTheNetwork) {
+  // Rings over 2 nodes of 2 GPUs: 8 GB/s inside, the network slower, as fast, or faster.
+  const auto factor = [](double network) {
+    const Job job = all_reduce_job(switched_platform(2, 8e9, network, 0.0, 0.0), 4, 1'000'000,
+                                   ring_settings(1, infinite_chunk));
+    return interference_of(job, {std::nullopt, 2.0}).front().communication;
+  };
+  EXPECT_DOUBLE_EQ(factor(1e9), 1.0);  // the node needs an eighth of the time, twice that is spare
+  EXPECT_DOUBLE_EQ(factor(6e9), 1.5);  // 2 x 6 / 8
+  EXPECT_DOUBLE_EQ(factor(8e9), 2.0);
+  EXPECT_DOUBLE_EQ(factor(50e9), 2.0);
+}
+
 TEST(Pace, MakesTheOthersWaitForASlowRank) {
   Job job = job_of({{1, {span(10 * ms, 0.0), Launch{0}, Wait{0}}}}, 2, 1);
   job.pace = {1.0, 1.5};
