@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).resolve().parent
-PAGES = {"formats.md": True, "results.md": False}  # whether ranges and defaults are of interest
+PAGES = {"formats.md": True, "results.md": False, "accuracy.md": True}  # whether ranges and defaults are of interest
 BLOCK = re.compile(
     r"(<!-- keys of (\w+)(?: (above|under) (\S+))? -->\n).*?(<!-- end of keys -->)", re.DOTALL
 )

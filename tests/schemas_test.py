@@ -24,7 +24,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 STEPCAST = os.environ.get("STEPCAST", str(ROOT / "build/release/stepcast"))
 INPUT_FORMATS = ("scenario", "trace", "platform", "calibration")
-FORMATS = (*INPUT_FORMATS, "result", "collective")
+FORMATS = (*INPUT_FORMATS, "result", "collective", "validation", "validate")
 
 spec = importlib.util.spec_from_file_location("make_formats", ROOT / "docs/make_formats.py")
 make_formats = importlib.util.module_from_spec(spec)

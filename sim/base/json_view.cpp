@@ -114,6 +114,7 @@ JsonDocument::JsonDocument(std::string name, Json root)
     : name_(std::move(name)), root_(std::make_unique<Json>(std::move(root))) {}
 JsonDocument::JsonDocument(const JsonDocument& other)
     : name_(other.name_),
+      above_(other.above_),
       root_(std::make_unique<Json>(*other.root_)),
       origin_of_(other.origin_of_) {}
 JsonDocument& JsonDocument::operator=(const JsonDocument& other) {
@@ -144,6 +145,12 @@ JsonDocument JsonDocument::read_file(const std::filesystem::path& path) {
 
 JsonDocument JsonDocument::parse(const std::string& text, const std::string& name) {
   return {name, parse_strictly(text, name)};
+}
+
+JsonDocument JsonDocument::part(const JsonView& view) {
+  JsonDocument document(view.document_->name_, *view.node_);
+  document.above_ = view.document_->above_ + view.pointer_;
+  return document;
 }
 
 JsonView JsonDocument::root() const { return {*this, *root_, ""}; }
@@ -302,7 +309,8 @@ std::string JsonView::where() const {
     const auto origin = document_->origin_of_.find(pointer);
     if (origin != document_->origin_of_.end()) return origin->second;
   }
-  return pointer_.empty() ? document_->name_ : document_->name_ + ":" + pointer_;
+  const std::string pointer = document_->above_ + pointer_;
+  return pointer.empty() ? document_->name_ : document_->name_ + ":" + pointer;
 }
 
 void JsonView::fail(const std::string& problem) const { throw InputError(where(), problem); }

@@ -71,6 +71,8 @@ class JsonDocument {
  public:
   static JsonDocument read_file(const std::filesystem::path& path);
   static JsonDocument parse(const std::string& text, const std::string& name);
+  /// A value of another document as one of its own; errors still name the place in the file.
+  static JsonDocument part(const JsonView& view);
   JsonDocument(const JsonDocument& other);
   JsonDocument& operator=(const JsonDocument& other);
   JsonDocument(JsonDocument&&) noexcept;
@@ -91,6 +93,7 @@ class JsonDocument {
   JsonDocument(std::string name, nlohmann::ordered_json root);
 
   std::string name_;
+  std::string above_;  // pointer of the root in the file
   std::unique_ptr<nlohmann::ordered_json> root_;
   std::map<std::string, std::string> origin_of_;  // pointer -> the option that set it
 };

@@ -287,21 +287,22 @@ FitOptions parse_fit(const std::vector<std::string>& arguments) {
 ValidateOptions parse_validate(const std::vector<std::string>& arguments) {
   po::options_description options;
   options.add_options()("help,h", "")("jobs", po::value<std::string>(), "")(
-      "what", po::value<std::string>(), "")("file", po::value<std::vector<std::string>>(), "");
+      "json", po::value<std::string>(), "")("html", po::value<std::string>(), "")(
+      "suite", po::value<std::vector<std::string>>(), "");
   po::positional_options_description positional;
-  positional.add("what", 1).add("file", -1);
+  positional.add("suite", -1);
   const po::variables_map values = parse(options, positional, arguments);
   ValidateOptions validate;
   validate.help = values.count("help") > 0;
   if (validate.help) return validate;
-  validate.what = text_of(values, "what").value_or("");
-  if (validate.what != "collectives")
-    throw InputError("stepcast validate", fmt::format("unknown \"{}\"{}", validate.what,
-                                                      suggest(validate.what, {"collectives"})));
-  if (values.count("file") == 0)
-    throw InputError("stepcast validate",
-                     "name calibrations or logs, such as platforms/*.calibration.json");
-  validate.files = values["file"].as<std::vector<std::string>>();
+  if (values.count("suite") > 0) validate.suites = values["suite"].as<std::vector<std::string>>();
+  validate.json = text_of(values, "json");
+  validate.html = text_of(values, "html");
+  if (validate.suites.size() > 1 && validate.suites.front() == "collectives") {
+    validate.files.assign(validate.suites.begin() + 1, validate.suites.end());
+    if (validate.json || validate.html)
+      throw InputError("stepcast validate", "--json and --html are for steps, not for collectives");
+  }
   validate.jobs = jobs_of(values);
   return validate;
 }

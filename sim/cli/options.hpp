@@ -59,8 +59,9 @@ struct FitOptions {
 
 struct ValidateOptions {
   bool help = false;
-  std::string what;
-  std::vector<std::string> files;  ///< calibrations and logs
+  std::vector<std::string> suites;        ///< their names, or files; empty: all
+  std::vector<std::string> files;         ///< calibrations and logs of collectives
+  std::optional<std::string> json, html;  ///< output paths; "-" is stdout
   int jobs = 1;
 };
 

@@ -1,12 +1,18 @@
-// stepcast validate: predicts what was measured from the rest of what was measured.
+// stepcast validate: predicts what was measured, from scenarios or from the rest of what was
+// measured.
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <set>
 
 #include <fmt/format.h>
 
 #include "base/error.hpp"
+#include "base/text.hpp"
 #include "cli/commands.hpp"
 #include "cli/log_files.hpp"
+#include "cli/output_file.hpp"
+#include "cli/validate_steps.hpp"
 #include "engine/engine.hpp"
 #include "engine/isolate.hpp"
 #include "engine/measured.hpp"
@@ -14,6 +20,8 @@
 #include "fit/curve.hpp"
 #include "fit/median.hpp"
 #include "input/calibration.hpp"
+#include "input/validation.hpp"
+#include "report/report.hpp"
 
 namespace stepcast {
 namespace {
@@ -137,11 +145,9 @@ void print_head(const char* what) {
              "worst", "1-64 MiB", "p90");
 }
 
-}  // namespace
-
-int validate_command(const ValidateOptions& options) {
+void validate_collectives(const std::vector<std::string>& paths, int jobs) {
   std::vector<MeasuredFile> files;
-  for (const std::string& path : options.files) {
+  for (const std::string& path : paths) {
     try {
       files.push_back(read_measured(path));
     } catch (const InputError& error) {
@@ -170,13 +176,101 @@ int validate_command(const ValidateOptions& options) {
         fmt::print("\n");
         print_head(fmt::format("more than {0} nodes, from up to {0}", few_nodes).c_str());
       }
-      const std::vector<Prediction> predictions = predict_nodes(curve, rest, options.jobs);
+      const std::vector<Prediction> predictions = predict_nodes(curve, rest, jobs);
       print_errors(curve_name(file.name, curve.key()), predictions);
       all_nodes.insert(all_nodes.end(), predictions.begin(), predictions.end());
     }
   }
   print_errors("all of them", all_nodes);
-  return 0;
+}
+
+constexpr int bar_missed = 4;  // exit code
+constexpr const char* collectives = "collectives";
+
+/// The JSON files of a folder below the current one, by name.
+std::vector<std::string> json_files(const std::filesystem::path& folder) {
+  std::vector<std::string> files;
+  if (std::filesystem::is_directory(folder))
+    for (const auto& entry : std::filesystem::directory_iterator(folder))
+      if (entry.path().extension() == ".json") files.push_back(entry.path().string());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::vector<std::string> shipped_calibrations() {
+  std::vector<std::string> files = json_files("platforms");
+  std::erase_if(files,
+                [](const std::string& path) { return !path.ends_with(".calibration.json"); });
+  if (files.empty())
+    throw InputError("stepcast validate",
+                     "no platforms/*.calibration.json below the current folder; name calibrations");
+  return files;
+}
+
+struct Suites {
+  std::vector<ValidationFile> files;
+  bool collectives = false;
+};
+
+/// What the words name: suites of the current folder, or files. Without any, all suites.
+Suites find_suites(const std::vector<std::string>& words) {
+  Suites found;
+  std::vector<ValidationFile> shipped;
+  std::set<std::string> known = {collectives};
+  for (const std::string& path : json_files("tests/validation")) {
+    const JsonDocument document = JsonDocument::read_file(path);
+    if (!is_validation(document.root())) continue;
+    shipped.push_back(read_validation(path, document.root()));
+    known.insert(shipped.back().suite);
+  }
+  if (words.empty()) return {shipped, true};
+  for (const std::string& word : words) {
+    if (word.ends_with(".json")) {
+      const JsonDocument document = JsonDocument::read_file(word);
+      found.files.push_back(read_validation(word, document.root()));
+      continue;
+    }
+    if (!known.contains(word))
+      throw InputError(
+          "stepcast validate",
+          fmt::format("unknown \"{}\"{}", word, suggest(word, {known.begin(), known.end()})));
+    if (word == collectives) found.collectives = true;
+    for (const ValidationFile& file : shipped)
+      if (file.suite == word) found.files.push_back(file);
+  }
+  return found;
+}
+
+}  // namespace
+
+int validate_command(const ValidateOptions& options) {
+  if (!options.files.empty()) {
+    validate_collectives(options.files, options.jobs);
+    return 0;
+  }
+  const Suites suites = find_suites(options.suites);
+  std::vector<std::string> inputs;
+  for (const ValidationFile& file : suites.files) inputs.push_back(file.path);
+  std::optional<OutputFile> json, html;
+  if (options.json) json.emplace("--json", *options.json, inputs);
+  if (options.html) html.emplace("--html", *options.html, inputs);
+  const bool prints = !(json && json->is_stdout()) && !(html && html->is_stdout());
+
+  std::vector<FileResult> results;
+  bool all_met = true;
+  for (const ValidationFile& file : suites.files) {
+    results.push_back(validate_steps(file, options.jobs));
+    all_met = all_met && results.back().missed().empty();
+    if (prints)
+      fmt::print("{}{}", results.size() > 1 ? "\n" : "", validation_table(results.back()));
+  }
+  if (json) json->write(validate_json(results));
+  if (html) html->write(validate_html(results));
+  if (suites.collectives && prints) {
+    if (!results.empty()) fmt::print("\n");
+    validate_collectives(shipped_calibrations(), options.jobs);
+  }
+  return all_met ? 0 : bar_missed;
 }
 
 }  // namespace stepcast

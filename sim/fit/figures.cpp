@@ -13,7 +13,6 @@ constexpr double small_residual = 0.03;  // repeats of nccl-tests differ by this
 constexpr double least_spread = 0.01;    // no fit is trusted to less than this
 constexpr double known_to_itself = 0.5;
 constexpr double known_to_start = 0.25;
-constexpr int rounds = 2;  // of derivatives
 constexpr int iterations = 8;
 constexpr double step = 1e-3;  // of a figure's start, for derivatives and to stop
 
@@ -24,10 +23,11 @@ using Eigen::VectorXd;
 class Fit {
  public:
   Fit(const FiguresModel& model, const std::vector<SoughtFigure>& sought,
-      const std::vector<double>& measured)
+      const std::vector<double>& measured, int rounds)
       : model_(model),
         sought_(sought),
         measured_(measured),
+        rounds_(rounds),
         held_(sought.size(), false),
         weights_(VectorXd::Ones(static_cast<Eigen::Index>(measured.size()))) {}
 
@@ -69,7 +69,7 @@ class Fit {
   }
 
   void solve() {
-    for (int round = 0; round < rounds; ++round) {
+    for (int round = 0; round < rounds_; ++round) {
       const std::vector<double> before = values_;
       solve_linearly();
       differentiate();
@@ -96,7 +96,8 @@ class Fit {
       Eigen::Index column = 0;
       for (std::size_t j = 0; j < sought_.size(); ++j) {
         if (held_[j]) continue;
-        values_[j] = std::max(sought_[j].least, from[j] + change[column++] * sought_[j].start);
+        values_[j] = std::clamp(from[j] + change[column++] * sought_[j].start, sought_[j].least,
+                                sought_[j].most);
         residuals_ += derivatives_.col(at(j)) * ((values_[j] - from[j]) / sought_[j].start);
       }
       for (Eigen::Index i = 0; i < weights_.size(); ++i) {
@@ -174,6 +175,7 @@ class Fit {
   const FiguresModel& model_;
   const std::vector<SoughtFigure>& sought_;
   const std::vector<double>& measured_;
+  int rounds_;
   std::vector<bool> held_;
   std::vector<double> values_;
   VectorXd weights_, residuals_;
@@ -183,8 +185,8 @@ class Fit {
 }  // namespace
 
 FiguresFit fit_figures(const FiguresModel& model, const std::vector<SoughtFigure>& sought,
-                       const std::vector<double>& measured) {
-  return Fit(model, sought, measured).run();
+                       const std::vector<double>& measured, int rounds) {
+  return Fit(model, sought, measured, rounds).run();
 }
 
 }  // namespace stepcast

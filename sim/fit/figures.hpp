@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@ namespace stepcast {
 struct SoughtFigure {
   double start = 0.0;  ///< above 0; holds where the times do not tell it
   double least = 0.0;
+  double most = std::numeric_limits<double>::infinity();
 };
 
 struct FoundFigure {
@@ -29,6 +31,9 @@ struct FiguresFit {
 /// What a model makes of these figures, a time for each measured one.
 using FiguresModel = std::function<std::vector<double>(const std::vector<double>& figures)>;
 
+/// How often derivatives are taken at most: twice is enough where the times are all but linear.
+constexpr int few_rounds = 2;
+
 /// Gauss-Newton with numeric derivatives on relative errors, Huber's weights (as fit_regimes). A
 /// figure that the times do not tell is held at its start, the last of several that they do not
 /// tell apart first, so sought figures are in order of importance. The standard errors take a held
@@ -36,6 +41,6 @@ using FiguresModel = std::function<std::vector<double>(const std::vector<double>
 /// quarter of its start.
 [[nodiscard]] FiguresFit fit_figures(const FiguresModel& model,
                                      const std::vector<SoughtFigure>& sought,
-                                     const std::vector<double>& measured);
+                                     const std::vector<double>& measured, int rounds = few_rounds);
 
 }  // namespace stepcast

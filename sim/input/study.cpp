@@ -23,12 +23,6 @@ struct Axis {
   std::string where;
 };
 
-struct Assignment {
-  std::string key;
-  std::string value;
-  std::string origin;  ///< what errors name
-};
-
 /// `vary.cluster.gpus` is the key `cluster.gpus` of the object `vary`; all else splits at each dot.
 std::vector<std::string> key_path(const Assignment& assignment) {
   const std::string& key = assignment.key;
@@ -43,8 +37,8 @@ std::vector<std::string> key_path(const Assignment& assignment) {
 /// The scenario and the files it names. Values go wherever their key belongs.
 class Documents {
  public:
-  explicit Documents(const std::filesystem::path& path)
-      : scenario_path_(path), scenario_(JsonDocument::read_file(path)) {}
+  Documents(std::filesystem::path path, JsonDocument scenario)
+      : scenario_path_(std::move(path)), scenario_(std::move(scenario)) {}
 
   /// Scenario keys first: they may name the files that the other keys belong to. What was assigned
   /// to a file's keys earlier holds for another file under the same name as well.
@@ -182,16 +176,22 @@ void check_cross_references(const Point& point, const Documents& documents) {
 
 Study load_study(const std::filesystem::path& path, const std::vector<std::string>& sets) {
   std::vector<Assignment> assignments;
-  std::set<std::string> fixed_keys;
   for (const std::string& text : sets) {
     const std::size_t equals = text.find('=');
     if (equals == 0 || equals == std::string::npos)
       throw InputError("--set " + text, "must be key=value, such as training.accumulation_steps=8");
     const std::string key = text.substr(0, equals);
     assignments.push_back({key, text.substr(equals + 1), "--set " + key});
-    fixed_keys.insert(key);
   }
-  Documents base(path);
+  return load_study(path, JsonDocument::read_file(path), assignments);
+}
+
+Study load_study(const std::filesystem::path& path, JsonDocument scenario,
+                 const std::vector<Assignment>& sets) {
+  std::vector<Assignment> assignments = sets;
+  std::set<std::string> fixed_keys;
+  for (const Assignment& assignment : sets) fixed_keys.insert(assignment.key);
+  Documents base(path, std::move(scenario));
   base.assign(assignments);
   refuse_idle_alphas(assignments, base);
   const std::vector<Axis> axes = read_axes(base.scenario(), fixed_keys);

@@ -42,10 +42,20 @@ struct Study {
   std::vector<Point> points;
 };
 
+/// A key and its value as JSON text or a bare word.
+struct Assignment {
+  std::string key;
+  std::string value;
+  std::string origin;  ///< what errors name
+};
+
 /// `sets` are `key=value` texts. A key is a scenario key (`cluster.gpus`), or one of a file that
 /// the scenario names (`platform.node.nics.bandwidth_Bps`). Setting a key that `vary` varies fixes
 /// it. Throws InputError.
 [[nodiscard]] Study load_study(const std::filesystem::path& path,
                                const std::vector<std::string>& sets);
+/// A scenario that stands in another file: the files it names are relative to `path`.
+[[nodiscard]] Study load_study(const std::filesystem::path& path, JsonDocument scenario,
+                               const std::vector<Assignment>& sets);
 
 }  // namespace stepcast

@@ -452,4 +452,68 @@ std::string collective_json(std::string_view platform, std::string_view operatio
                  {"rows", parse_all(rows)}});
 }
 
+namespace {
+
+Json error_summary_json(const ErrorSummary& summary) {
+  if (summary.cases == 0) return nullptr;
+  return {{"cases", summary.cases},
+          {"median_abs_error", summary.median_abs},
+          {"mean_abs_error", summary.mean_abs},
+          {"p90_abs_error", summary.p90_abs},
+          {"max_abs_error", summary.max_abs},
+          {"bias", summary.bias},
+          {"inside_band", summary.inside}};
+}
+
+Json case_json(const CaseResult& one) {
+  const PredictedStep& predicted = one.predicted;
+  Json json = {{"id", one.id},
+               {"split", one.is_fitted ? "fit" : "test"},
+               {"predicted", predicted.time.value()},
+               {"low", predicted.low.value()},
+               {"high", predicted.high.value()},
+               {"measured", one.measured.value()},
+               {"error", one.error()},
+               {"noise", or_null(one.noise)},
+               {"inside", one.is_inside()},
+               {"basis", predicted.basis}};
+  json["parts"] = split_json(predicted.split);
+  return json;
+}
+
+Json file_result_json(const FileResult& result) {
+  Json json = {{"name", result.suite},
+               {"title", result.name},
+               {"source", result.source},
+               {"machine", result.machine}};
+  json["cases"] = Json::array();
+  for (const CaseResult& one : result.cases) json["cases"].push_back(case_json(one));
+  json["summary"] = {{"test", error_summary_json(result.summary(false))},
+                     {"fit", error_summary_json(result.summary(true))},
+                     {"orders", result.orders},
+                     {"orders_right", result.orders_right}};
+  json["peers"] = nullptr;
+  if (result.peers)
+    json["peers"] = {{"text", result.peers->text}, {"mean_error", result.peers->mean_error}};
+  json["bars"] = {{"mean_abs_error", or_null(result.bars.mean_abs_error)},
+                  {"median_abs_error", or_null(result.bars.median_abs_error)},
+                  {"order_right", or_null(result.bars.order_right)}};
+  json["missed"] = Json::array();
+  for (const std::string& missed : result.missed()) json["missed"].push_back(missed);
+  json["fitted"] = Json::object();
+  for (const FittedFigure& figure : result.fitted)
+    json["fitted"][figure.key] = {
+        {"value", figure.value}, {"stderr", figure.standard_error}, {"held", figure.held}};
+  return json;
+}
+
+}  // namespace
+
+std::string validate_json(const std::vector<FileResult>& results) {
+  Json json = {{"format", "stepcast.validate/1"}, {"versions", versions_json()}};
+  json["suites"] = Json::array();
+  for (const FileResult& result : results) json["suites"].push_back(file_result_json(result));
+  return finish(json);
+}
+
 }  // namespace stepcast

@@ -14,6 +14,7 @@
 #include "fit/regimes.hpp"
 #include "input/study.hpp"
 #include "result/metrics.hpp"
+#include "result/validation.hpp"
 
 namespace stepcast {
 
@@ -79,6 +80,13 @@ struct CalibrationText {
 
 /// One line a point, the varied keys first, then every figure under its JSON name.
 [[nodiscard]] std::string result_csv(const std::vector<JsonDocument>& points);
+
+/// What `stepcast validate` found of one file: a line a case, then the errors of all.
+[[nodiscard]] std::string validation_table(const FileResult& result);
+/// The whole of stepcast.validate/1.
+[[nodiscard]] std::string validate_json(const std::vector<FileResult>& results);
+/// The same as a page that needs nothing else.
+[[nodiscard]] std::string validate_html(const std::vector<FileResult>& results);
 
 /// Events of one point for Perfetto and chrome://tracing, as JSON texts: a process for each of the
 /// first `ranks` ranks with a track for computation and one for communication.

@@ -1,0 +1,143 @@
+#include "cli/validate_steps.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include <fmt/format.h>
+
+#include "base/error.hpp"
+#include "base/text.hpp"
+#include "engine/engine.hpp"
+#include "engine/isolate.hpp"
+#include "fit/figures.hpp"
+
+namespace stepcast {
+namespace {
+
+constexpr int rounds = 6;  // of derivatives: an overlap makes step times anything but linear
+
+Timeline simulate(const Job& job) {
+  try {
+    return simulate_analytically(job);
+  } catch (const SimulationError&) {
+    return simulate_with_simgrid(job);  // links are shared unevenly
+  }
+}
+
+/// In a child: SimGrid answers once in a process.
+std::string predict(const ValidationFile& file, const MeasuredCase& one,
+                    const std::vector<double>& figures) {
+  const Point point = point_of(file, one, figures);
+  Job job = job_of(point);
+  if (point.scenario.imperfections.straggler)
+    throw InputError(fmt::format("{}: case \"{}\"", file.path, one.id),
+                     "a periodic straggler makes two kinds of steps; a case measures one");
+  Timeline timeline = simulate(job);
+  wait_for_data(point, job, timeline);
+  const StepResult result = summarize(point, job, timeline);
+  const Basis basis =
+      std::max(result.compute_basis, result.communication_basis.value_or(Basis::measured));
+  const Split& split = result.split;
+  std::string text;
+  for (const Seconds time :
+       {result.step_time, result.step_time_low, result.step_time_high, split.compute,
+        split.exposed_comm, split.host, split.wait, split.optimizer})
+    text += format_number(time.value()) + ' ';
+  return text + to_string(basis);
+}
+
+PredictedStep read_prediction(const std::string& text) {
+  const std::vector<std::string> words = split(text, ' ');
+  const auto time = [&](std::size_t i) { return Seconds{std::stod(words[i])}; };
+  return {time(0), time(1), time(2), {time(3), time(4), time(5), time(6), time(7)}, words.back()};
+}
+
+std::vector<PredictedStep> predict_all(const ValidationFile& file,
+                                       const std::vector<const MeasuredCase*>& cases,
+                                       const std::vector<double>& figures, int jobs) {
+  const std::vector<Outcome> outcomes = run_isolated(
+      cases.size(), jobs, [&](std::size_t i) { return predict(file, *cases[i], figures); });
+  std::vector<PredictedStep> steps;
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    if (outcomes[i].kind == Outcome::Kind::input_error) throw InputError(outcomes[i].text);
+    if (outcomes[i].kind == Outcome::Kind::failed)
+      throw SimulationError(
+          fmt::format("{}: case \"{}\": {}", file.path, cases[i]->id, outcomes[i].text));
+    steps.push_back(read_prediction(outcomes[i].text));
+  }
+  return steps;
+}
+
+/// Times are linear in the inverse of a rate, so that is what is fitted.
+bool is_rate(const std::string& key) { return key.ends_with("_Bps"); }
+
+double swapped(const FittedKey& key, double value) {
+  return is_rate(key.key) ? 1.0 / value : value;
+}
+
+/// Sees the cases for fitting and no other.
+std::vector<FittedFigure> fit(const ValidationFile& file,
+                              const std::vector<const MeasuredCase*>& cases, int jobs) {
+  std::vector<SoughtFigure> sought;
+  for (const FittedKey& key : file.fit) {
+    const auto [least, most] = std::minmax({swapped(key, key.low), swapped(key, key.high)});
+    sought.push_back({swapped(key, key.start), least, most});
+  }
+  std::vector<double> measured;
+  for (const MeasuredCase* one : cases) measured.push_back(one->step_time.value());
+  const FiguresModel model = [&](const std::vector<double>& values) {
+    std::vector<double> figures;
+    for (std::size_t i = 0; i < values.size(); ++i)
+      figures.push_back(swapped(file.fit[i], values[i]));
+    std::vector<double> times;
+    for (const PredictedStep& step : predict_all(file, cases, figures, jobs))
+      times.push_back(step.time.value());
+    return times;
+  };
+  const FiguresFit found = fit_figures(model, sought, measured, rounds);
+  std::vector<FittedFigure> fitted;
+  for (std::size_t i = 0; i < sought.size(); ++i) {
+    const FittedValue& value = found.figures[i].fitted;
+    const double figure = swapped(file.fit[i], value.value);
+    // d(1/x) = dx / x^2
+    const double error =
+        is_rate(file.fit[i].key) ? value.standard_error * figure * figure : value.standard_error;
+    fitted.push_back({file.fit[i].key, figure, error, found.figures[i].held});
+  }
+  return fitted;
+}
+
+}  // namespace
+
+FileResult validate_steps(const ValidationFile& file, int jobs) {
+  FileResult result;
+  result.suite = file.suite;
+  result.name = file.name;
+  result.source = file.source;
+  result.machine = file.machine;
+  result.peers = file.peers;
+  result.bars = file.bars;
+  std::vector<const MeasuredCase*> all, for_fit;
+  for (const MeasuredCase& one : file.cases) {
+    all.push_back(&one);
+    if (one.is_fitted) for_fit.push_back(&one);
+  }
+  if (!file.fit.empty()) result.fitted = fit(file, for_fit, jobs);
+  std::vector<double> figures;
+  for (const FittedFigure& figure : result.fitted) figures.push_back(figure.value);
+  const std::vector<PredictedStep> steps = predict_all(file, all, figures, jobs);
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const MeasuredCase& one = file.cases[i];
+    result.cases.push_back({one.id, one.is_fitted, one.step_time, one.noise, steps[i]});
+  }
+  for (const std::vector<std::size_t>& order : file.orders) {
+    std::vector<const CaseResult*> ordered;
+    for (const std::size_t place : order) ordered.push_back(&result.cases[place]);
+    ++result.orders;
+    if (is_order_right(ordered)) ++result.orders_right;
+  }
+  return result;
+}
+
+}  // namespace stepcast

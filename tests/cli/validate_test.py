@@ -1,0 +1,165 @@
+"""stepcast validate: what is fitted, what is printed, and what the exit code says."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+STEPCAST = os.environ.get("STEPCAST", str(ROOT / "build/release/stepcast"))
+
+
+def schema(name):
+    return jsonschema.Draft202012Validator(
+        json.loads((ROOT / f"docs/schemas/{name}.schema.json").read_text(encoding="utf-8")))
+
+
+def validate(folder, *words):
+    return subprocess.run([STEPCAST, "validate", *words], cwd=folder, capture_output=True, text=True, timeout=300)
+
+
+# One parameter of 1 MB, a backward of 10 ms, and nothing to hide the AllReduce behind.
+BYTES = 1_000_000
+COMPUTE_S = 0.010
+TRACE = {
+    "format": "stepcast.trace/1", "name": "one tensor", "source": "tests/cli/validate_test.py", "gpu": "ideal",
+    "precision": "fp32", "parameters": [{"name": "w", "elements": BYTES // 4, "dtype": "float32"}],
+    "optimizer": {"name": "SGD", "state_bytes_per_element": 0},
+    "measured": [{"micro_batch": 1, "steps": 1, "step_time_s": {"median": COMPUTE_S, "min": COMPUTE_S, "max": COMPUTE_S},
+                  "forward": [], "backward": [{"name": "b", "duration_s": COMPUTE_S, "gradients": ["w"]}],
+                  "optimizer": []}],
+}
+ALPHA_S = 2e-6  # of platforms/ideal.json
+
+
+def step_time(gpus, bandwidth):
+    """A ring: 2 (n - 1) steps of alpha + S / n / B behind backward."""
+    return COMPUTE_S + 2 * (gpus - 1) * (ALPHA_S + BYTES / gpus / bandwidth)
+
+
+def document(bandwidth=1e9, test_factor=1.0, **others):
+    cases = [
+        {"id": f"{gpus} GPUs", "scenario": "one", "split": "test" if gpus > 4 else "fit", "set": {"cluster.gpus": gpus},
+         "measured": {"step_time_s": step_time(gpus, bandwidth) * (test_factor if gpus > 4 else 1.0),
+                      "noise_relative": None}}
+        for gpus in (2, 3, 4, 8, 16)
+    ]
+    return {
+        "format": "stepcast.validation/1", "suite": "made up", "name": "A ring", "source": "derived",
+        "machine": "ideal",
+        "scenarios": {"one": {
+            "format": "stepcast.scenario/1", "question": "How long?", "model": "trace.json",
+            "platform": str(ROOT / "platforms/ideal.json"), "cluster": {"gpus": 2},
+            "training": {"sync": "flat", "broadcast_buffers": False},
+            "collective": {"algorithm": "ring", "chunking": "plain"},
+            "interference": {"computation_factor": 1.0, "communication_factor": 1.0},
+        }},
+        "fit": [{"key": "platform.node.nics.bandwidth_Bps", "start": 4e8, "low": 1e8, "high": 1e10}],
+        "bars": {"mean_abs_error": 0.01},
+        "orders": [["16 GPUs", "8 GPUs"]],
+        "cases": cases,
+        **others,
+    }
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "trace.json").write_text(json.dumps(TRACE))
+    return tmp_path
+
+
+def result_of(folder, whole, code=0):
+    (folder / "v.json").write_text(json.dumps(whole))
+    schema("validation").validate(whole)
+    done = validate(folder, "v.json", "--json", "out.json", "--html", "out.html")
+    assert done.returncode == code, done
+    result = json.loads((folder / "out.json").read_text())
+    schema("validate").validate(result)
+    assert "<svg" in (folder / "out.html").read_text()
+    (suite,) = result["suites"]
+    return suite, done.stdout
+
+
+def test_a_rate_is_found_again_and_predicts(folder):
+    suite, text = result_of(folder, document())
+    figure = suite["fitted"]["platform.node.nics.bandwidth_Bps"]
+    assert figure["value"] == pytest.approx(1e9, rel=2e-3) and not figure["held"]
+    for case in suite["cases"]:
+        assert case["error"] == pytest.approx(case["predicted"] / case["measured"] - 1)
+        assert abs(case["error"]) < 2e-3
+    test, fit = suite["summary"]["test"], suite["summary"]["fit"]
+    assert (test["cases"], fit["cases"]) == (2, 3)
+    sizes = [abs(case["error"]) for case in suite["cases"] if case["split"] == "test"]
+    assert test["mean_abs_error"] == pytest.approx(sum(sizes) / 2)
+    assert test["max_abs_error"] == max(sizes)
+    assert (suite["summary"]["orders"], suite["summary"]["orders_right"]) == (1, 1)
+    assert "bar met: mean 1.0 %" in text
+
+
+def test_measured_times_of_test_cases_change_no_prediction(folder):
+    one, _ = result_of(folder, document())
+    other, text = result_of(folder, document(test_factor=2.0), code=4)
+    assert [case["predicted"] for case in one["cases"]] == [case["predicted"] for case in other["cases"]]
+    assert one["fitted"] == other["fitted"]
+    assert other["summary"]["test"]["bias"] == pytest.approx(-0.5, abs=2e-3)
+    assert other["missed"] == ["mean error 50.0 %, at most 1.0 % wanted"]
+    assert "bar missed: mean error 50.0 %" in text
+
+
+def test_measured_times_of_fitted_cases_do(folder):
+    one, _ = result_of(folder, document())
+    whole = document(bandwidth=2e9)
+    other, _ = result_of(folder, whole)
+    assert other["cases"][-1]["predicted"] < one["cases"][-1]["predicted"]
+
+
+@pytest.mark.parametrize(("change", "line"), [
+    ({"cases": []}, "v.json:/cases: must list at least one case"),
+    ({"fit": [{"key": "k", "start": 3, "low": 1, "high": 2}]}, "v.json:/fit/0/start: must be in [1, 2], got 3"),
+    ({"orders": [["8 GPUs", "9 GPUs"]]}, 'v.json:/orders/0/1: no case has the id "9 GPUs"'),
+    ({"suites": 1}, 'v.json: unknown key "suites"'),
+])
+def test_mistakes_in_the_file(folder, change, line):
+    (folder / "v.json").write_text(json.dumps(document(**change)))
+    done = validate(folder, "v.json")
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith(f"stepcast: {line}"), done.stderr
+
+
+def test_mistakes_in_a_scenario_or_a_case_name_their_place(folder):
+    whole = document()
+    whole["scenarios"]["one"]["vary"] = {"cluster.gpus": [1]}
+    (folder / "v.json").write_text(json.dumps(whole))
+    assert validate(folder, "v.json").stderr.startswith("stepcast: v.json:/scenarios/one/vary: ")
+    whole = document()
+    whole["scenarios"]["one"]["clutser"] = {}
+    (folder / "v.json").write_text(json.dumps(whole))
+    assert validate(folder, "v.json").stderr.startswith("stepcast: v.json:/scenarios/one: unknown key ")
+    whole = document()
+    whole["cases"][1]["set"]["cluster.gpus"] = "many"
+    (folder / "v.json").write_text(json.dumps(whole))
+    assert validate(folder, "v.json").stderr.startswith("stepcast: v.json:/cases/1/set/cluster.gpus: ")
+
+
+def test_unknown_suite(folder):
+    done = validate(folder, "dpp")
+    assert done.returncode == 2
+    assert done.stderr == 'stepcast: stepcast validate: unknown "dpp"; known: collectives\n'
+
+
+def shipped():
+    return sorted(path for path in (ROOT / "tests/validation").glob("*.json")
+                  if json.loads(path.read_text()).get("format"))
+
+
+@pytest.mark.parametrize("path", shipped(), ids=lambda path: path.name)
+def test_shipped_suite_is_valid(path):
+    whole = json.loads(path.read_text())
+    schema("validation").validate(whole)
+    for scenario in whole["scenarios"].values():
+        schema("scenario").validate(scenario)
+        for key in ("model", "platform", "calibration"):
+            assert key not in scenario or (path.parent / scenario[key]).is_file()
