@@ -11,8 +11,8 @@ times of six models on 1 to 16 T4 of AWS g4dn.12xlarge. One GPU's rows are the m
     pollux_3_nodes.json     fitted on placements of up to 3 nodes, those of 4 predicted
     pollux_2_nodes.json     fitted on placements of up to 2 nodes, those of 3 and 4 predicted
 
-Thinned: of each model's rows, sorted by nodes, placement and micro-batch, FITTED and TESTED evenly
-spaced ones are taken. No row is repeated, but placements that differ only in the order of the
+Thinned: of each model's rows, sorted by placement and micro-batch, FITTED evenly spaced ones are taken,
+as many of each number of nodes, and TESTED of the others, as the table has them. No row is repeated, but placements that differ only in the order of the
 nodes (12 and 21 of 3 GPUs) are the same to a ring: `noise_relative` is the root mean square over
 such groups of the relative standard deviation within them, for each model.
 """
@@ -25,7 +25,7 @@ from collections import defaultdict
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-FITTED = 10
+FITTED = 12
 TESTED = 50
 
 # Name in the table: step trace, and how much the ranks' computation differs in a step. The latter
@@ -145,7 +145,11 @@ def cases(rows, question):
         def between(bounds, rows_of_model=all_rows):
             return [row for row in rows_of_model if bounds[0] <= len(row[0]) <= bounds[1]]
 
-        fitted = evenly(between(question["fitted"]), FITTED)
+        first, last = question["fitted"]
+        numbers = range(first, last + 1)
+        fitted = [
+            row for n in numbers for row in evenly(between((n, n)), FITTED // len(numbers))
+        ]
         rest = [row for row in between(question["tested"]) if row not in fitted]
         for split, chosen in (("fit", fitted), ("test", evenly(rest, TESTED))):
             for placement, batch, time in chosen:
