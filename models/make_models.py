@@ -21,6 +21,7 @@ shares are modelled; what was measured is the sum.
 
 import csv
 import json
+import math
 import re
 import statistics
 import sys
@@ -84,6 +85,8 @@ class Span:
 
 def span_of(name):
     """The span a tensor belongs to: half a transformer block, or a layer with its normalisation."""
+    if module := re.match(r"(?:backbone|fpn|rnns|MLP_layers)\.\w+|conv(?=\.)", name):
+        return module[0]
     block = re.search(r"(?:layers?\.(?:encoder_layer_)?|\bh\.)(\d+)\.(?!\d)", name)
     convolutional = re.match(r"(layer\d\.\d+|features|classifier)\.", name)
     if convolutional:
@@ -155,6 +158,106 @@ def cifar10_resnet18(model):
         tensors.append(tensor)
     macs = sum(tensor["fwd_macs"] for tensor in tensors)
     return model | {"tensors": tensors, "fwd_macs_per_sample": macs}
+
+
+class Layers:
+    """The tensors of a model in registration order, with what each multiplies for a sample."""
+
+    def __init__(self):
+        self.tensors = []
+
+    def add(self, name, shape, positions=0):
+        count = math.prod(shape)
+        self.tensors.append(
+            {"name": name, "shape": shape, "numel": count, "fwd_macs": count * positions}
+        )
+
+    def convolution(self, name, channels_in, channels_out, kernel, side, norm=True, number=1):
+        height, width = kernel
+        self.add(f"{name}.conv{number}.weight", [channels_out, channels_in, height, width], side)
+        if norm:
+            self.add(f"{name}.bn{number}.weight", [channels_out])
+            self.add(f"{name}.bn{number}.bias", [channels_out])
+        else:
+            self.add(f"{name}.conv{number}.bias", [channels_out])
+
+    def model(self, parameters):
+        if sum(tensor["numel"] for tensor in self.tensors) != parameters:
+            fail(f"{sum(tensor['numel'] for tensor in self.tensors)} parameters, not {parameters}")
+        macs = sum(tensor["fwd_macs"] for tensor in self.tensors)
+        return {"tensors": self.tensors, "fwd_macs_per_sample": macs, "seq_len": None}
+
+
+def yolov3():
+    """Darknet-53 and three heads for the 20 classes of VOC, at 416 x 416 pixels (Pollux draws 320 to
+    608 anew for each batch); petuum/adaptdl, benchmark/models/yolov3/model."""
+    layers = Layers()
+    side = 416
+    layers.convolution("backbone.conv", 3, 32, (3, 3), side**2)
+    channels = 32
+    for stage, blocks in enumerate((1, 2, 8, 8, 4)):
+        side //= 2
+        layers.convolution(f"backbone.conv_5_{stage}", channels, 2 * channels, (3, 3), side**2)
+        channels *= 2
+        for block in range(blocks):
+            name = f"backbone.rb_5_{stage}_{block // 4}.{block % 4}"
+            layers.convolution(name, channels, channels // 2, (1, 1), side**2)
+            layers.convolution(name, channels // 2, channels, (3, 3), side**2, number=2)
+    channels_in = 1024
+    for scale, (width, positions) in enumerate(((512, 13**2), (256, 26**2), (128, 52**2))):
+        for i, (kernel, wide) in enumerate(((1, 0), (3, 1), (1, 0), (3, 1), (1, 0))):
+            outputs = width * (1 + wide)
+            layers.convolution(
+                f"fpn.conv_set_{scale}", channels_in, outputs, (kernel, kernel), positions, number=i
+            )
+            channels_in = outputs
+        layers.convolution(f"fpn.conv{scale}_0", width, 2 * width, (3, 3), positions)
+        layers.convolution(f"fpn.conv{scale}_1", 2 * width, 3 * 25, (1, 1), positions, norm=False)
+        if scale < 2:
+            layers.convolution(f"fpn.conv{scale}", width, width // 2, (1, 1), positions)
+            channels_in = width + width // 2
+    return layers.model(61_626_049)
+
+
+def deepspeech2(labels=29, frames=250):
+    """deepspeech.pytorch with 5 bidirectional GRUs of 800, and some 5 s of speech in 10 ms steps, half
+    of which are left behind the convolutions; petuum/adaptdl, benchmark/models/deepspeech2."""
+    layers = Layers()
+    layers.convolution("conv", 1, 32, (41, 11), 81 * frames)
+    layers.convolution("conv", 32, 32, (21, 11), 41 * frames, number=2)
+    for tensor in [tensor for tensor in layers.tensors if ".conv" in tensor["name"]]:
+        at = layers.tensors.index(tensor) + 1
+        bias = {"name": tensor["name"].replace("weight", "bias"), "shape": [32], "numel": 32}
+        layers.tensors.insert(at, bias | {"fwd_macs": 0})
+    for layer in range(5):
+        inputs = 41 * 32 if layer == 0 else 800
+        if layer:
+            layers.add(f"rnns.{layer}.bn1.weight", [800])
+            layers.add(f"rnns.{layer}.bn1.bias", [800])
+        for direction in ("", "_reverse"):
+            layers.add(f"rnns.{layer}.weight_ih{direction}", [2400, inputs], frames)
+            layers.add(f"rnns.{layer}.weight_hh{direction}", [2400, 800], frames)
+            layers.add(f"rnns.{layer}.bias_ih{direction}", [2400])
+            layers.add(f"rnns.{layer}.bias_hh{direction}", [2400])
+    layers.add("fc.bn1.weight", [800])
+    layers.add("fc.bn1.bias", [800])
+    layers.add("fc.weight", [labels, 800], frames)
+    return layers.model(41_187_968)
+
+
+def neumf():
+    """NeuMF with 32 factors and 3 layers on MovieLens-1M: 6,040 users and 3,706 films;
+    petuum/adaptdl, benchmark/models/ncf/model.py."""
+    layers = Layers()
+    for kind, width in (("GMF", 32), ("MLP", 128)):
+        layers.add(f"embed_user_{kind}.weight", [6040, width])
+        layers.add(f"embed_item_{kind}.weight", [3706, width])
+    for layer, width in ((1, 256), (4, 128), (7, 64)):
+        layers.add(f"MLP_layers.{layer}.weight", [width // 2, width], 1)
+        layers.add(f"MLP_layers.{layer}.bias", [width // 2])
+    layers.add("predict_layer.weight", [1, 64], 1)
+    layers.add("predict_layer.bias", [1])
+    return layers.model(1_602_657)
 
 
 # ------------------------------------------------------------------------------------------- times
@@ -474,6 +577,24 @@ def make(data, folder):
         "T4", "fp32", adam, pollux(data, "bert", (4, 8, 12)),
         f"whole steps on SQuAD, {SOURCES['pollux']}/bert/placements.csv, {wrapped}; the precision is "
         "not stated and taken for FP32, the parameters are those of pre-training", SPLIT,
+    )  # fmt: skip
+
+    zoo.add(
+        "yolov3_voc_t4_amp.json", "YOLOv3 on VOC", yolov3(), "T4", "amp", sgd,
+        pollux(data, "yolov3", (4, 6, 8, 11, 16)),
+        f"whole steps with apex AMP, {SOURCES['pollux']}/yolov3/placements.csv, {wrapped}; the size "
+        "of the images changes from step to step", SPLIT,
+    )  # fmt: skip
+    zoo.add(
+        "deepspeech2_t4_fp32.json", "DeepSpeech2", deepspeech2(), "T4", "fp32", sgd,
+        pollux(data, "deepspeech2", (10, 14, 20, 28, 40, 57, 80)),
+        f"whole steps, {SOURCES['pollux']}/deepspeech2/placements.csv, {wrapped}", SPLIT,
+    )  # fmt: skip
+    zoo.add(
+        "neumf_t4_fp32.json", "NeuMF on MovieLens-1M", neumf(), "T4", "fp32", adam,
+        pollux(data, "ncf", (32, 182, 1025, 2901, 5803, 11606, 23211, 32768)),
+        f"whole steps, {SOURCES['pollux']}/ncf/placements.csv, {wrapped}; they are bound by the host",
+        SPLIT,
     )  # fmt: skip
 
     # V100.

@@ -44,10 +44,31 @@ PUBLISHED = {
     "gpt2_large": (774_030_080, HUGGING_FACE + ", openai-community/gpt2-large"),
     "gpt2_xl": (1_557_611_200, HUGGING_FACE + ", openai-community/gpt2-xl"),
     "llama2_7b": (6_738_415_616, HUGGING_FACE + ", meta-llama/Llama-2-7b-hf"),
-}
+    # YOLOv3 for COCO, whose three last convolutions have 3 (80 + 5) outputs, VOC's 3 (20 + 5)
+    "yolov3": (
+        61_949_149 - (255 - 75) * (1024 + 512 + 256 + 3),
+        "PyTorch ports of YOLOv3 as they print it, Model Summary: 61949149 parameters",
+    ),
+    # Two convolutions and their norms; GRUs both ways; norms before the last four and the classifier
+    "deepspeech2": (
+        (32 * 41 * 11 + 32) + (32 * 32 * 21 * 11 + 32) + 4 * 32
+        + 2 * 3 * 800 * ((1312 + 800 + 2) + 4 * (800 + 800 + 2)) + 5 * 2 * 800 + 29 * 800,
+        "petuum/adaptdl, benchmark/models/deepspeech2/model.py, by hand",
+    ),
+    "neumf": (
+        (6040 + 3706) * (32 + 128) + (257 * 128 + 129 * 64 + 65 * 32) + (64 + 1),
+        "petuum/adaptdl, benchmark/models/ncf/model.py, by hand",
+    ),
+}  # fmt: skip
 # Channels of all batch norms, each with a running mean and a running variance: torchvision's
 # state_dict() holds that many elements besides the parameters and one counter for each.
-BATCH_NORMS = {"resnet18": (4800, 20), "resnet50": (26560, 53), "resnet101": (52672, 104)}
+BATCH_NORMS = {
+    "resnet18": (4800, 20),
+    "resnet50": (26560, 53),
+    "resnet101": (52672, 104),
+    "yolov3": (17856 + 8448, 52 + 20),  # Darknet-53 without its classifier, and the heads
+    "deepspeech2": (2 * 32 + 5 * 800, 2 + 5),
+}
 
 
 def model_of(name, among):
