@@ -60,7 +60,9 @@ void print_phases(const MeasuredStep& step) {
 void print_spans(const StepTrace& trace, const MeasuredStep& step) {
   fmt::print("\n{:<10}  {:<44}  {:>5}  {:>10}  {:>8}  {:>10}  {}\n", "phase", "span", "times",
              "GPU ms", "gaps ms", "host ms", "gradients");
-  for (const auto& [phase, spans] : phases_of(step)) {
+  for (const auto& of_phase : phases_of(step)) {
+    const auto& phase = of_phase.name;
+    const std::vector<Span>* const spans = of_phase.spans;
     for (std::size_t i = 0; i < spans->size();) {
       std::size_t end = i;
       Seconds duration, gap, host;

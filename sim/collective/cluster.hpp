@@ -32,7 +32,7 @@ class Cluster {
 
   /// A NIC of which both ways carry so much of what they should. Throws InputError for one that is
   /// not there.
-  void slow_down(const Imperfections::SlowNic& nic);
+  void slow_down(const Imperfections::SlowNic& slow);
   /// Whether a link is slower than the platform says.
   [[nodiscard]] bool is_degraded() const { return degraded_; }
 

@@ -99,11 +99,11 @@ class Evaluation {
     return true;
   }
 
-  bool truth(const ConstraintValue& value, const Token& at) const {
+  [[nodiscard]] bool truth(const ConstraintValue& value, const Token& at) const {
     if (const bool* its = std::get_if<bool>(&value)) return *its;
     fail(at, "true or false is wanted here, such as a comparison");
   }
-  double number(const ConstraintValue& value, const Token& at) const {
+  [[nodiscard]] double number(const ConstraintValue& value, const Token& at) const {
     if (const double* its = std::get_if<double>(&value)) return *its;
     const auto* text = std::get_if<std::string>(&value);
     fail(at, fmt::format("a number is wanted here, got {}",
@@ -145,7 +145,7 @@ class Evaluation {
 
   ConstraintValue comparison() {
     const Token first = token_;
-    const ConstraintValue left = sum();
+    ConstraintValue left = sum();
     if (!take(Token::Kind::sign, {"<", "<=", ">", ">=", "==", "!="})) return left;
     const Token sign = taken_;
     const Token second = token_;
@@ -202,7 +202,7 @@ class Evaluation {
     const Token at = token_;
     if (take(Token::Kind::sign, {"("})) {
       const Depth depth(*this);
-      const ConstraintValue inner = either();
+      ConstraintValue inner = either();
       if (!take(Token::Kind::sign, {")"})) fail(token_, "a closing parenthesis is missing");
       return inner;
     }

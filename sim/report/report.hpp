@@ -81,7 +81,7 @@ struct CalibrationText {
 /// Step time and its split, one line a point.
 [[nodiscard]] std::string result_table(const std::vector<JsonDocument>& points);
 /// What the table has no room for: learning rate for the larger batch, memory.
-[[nodiscard]] std::string result_notes(const std::vector<JsonDocument>& points);
+[[nodiscard]] std::string result_notes(const std::vector<JsonDocument>& all);
 /// Two points of results that were read: which settings differ, what changes, and why.
 [[nodiscard]] std::string comparison(const JsonView& result_a, const JsonView& a,
                                      const JsonView& result_b, const JsonView& b);
