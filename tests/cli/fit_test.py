@@ -184,7 +184,7 @@ def test_validation_leaves_out_and_predicts(tmp_path):
     assert "more than 4 nodes, from up to 4" in done.stdout
     median = float(done.stdout.splitlines()[-1].split()[4])
     assert median <= 10, done.stdout
-    assert refused("validate", "steps") == 'stepcast validate: unknown "steps"; known: collectives'
+    assert refused("validate", "steps") == 'stepcast validate: unknown "steps"; known: accumulation, collectives, ddp, hkbu, pollux, schedules, traces'
 
 
 def test_calibrations_are_listed():
