@@ -4,6 +4,7 @@ Needs nothing but Python, so that the report can do without matplotlib.
 """
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,6 +79,12 @@ def check_result(result: Json) -> None:
     need(result["inputs"], ("model", "platform", "calibration"), "/inputs")
     if not isinstance(result["points"], list) or not result["points"]:
         raise NotAResult("has no points to draw")
+    failed = [point for point in result["points"] if isinstance(point, dict) and "error" in point]
+    if len(failed) == len(result["points"]):
+        raise NotAResult(f"has no points to draw: all failed, such as: {failed[0]['error']}")
+    if failed:
+        print(f"left out {len(failed)} of {len(result['points'])} points, which failed", file=sys.stderr)
+        result["points"] = [point for point in result["points"] if point not in failed]
     for index, point in enumerate(result["points"]):
         need(point, POINT_KEYS, f"/points/{index}")
         need(point["split"], SPLIT_KEYS, f"/points/{index}/split")

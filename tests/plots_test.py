@@ -242,6 +242,18 @@ def test_a_point_that_lacks_something(grid, tmp_path):
     assert (done.returncode, done.stderr) == (2, f"stepcast: {path}: lacks 'wait_s' in /points/3/split\n")
 
 
+def test_points_that_failed_are_left_out(grid, tmp_path, capsys):
+    result = json.loads(grid.read_text())
+    result["points"][1] = {"settings": result["points"][1]["settings"], "error": "out of memory"}
+    (tmp_path / "some.json").write_text(json.dumps(result))
+    assert len(inputs.read([tmp_path / "some.json"]).points) == len(result["points"]) - 1
+    assert capsys.readouterr().err == f"left out 1 of {len(result['points'])} points, which failed\n"
+    result["points"] = [result["points"][1]]
+    (tmp_path / "none.json").write_text(json.dumps(result))
+    with pytest.raises(inputs.NotAResult, match="all failed, such as: out of memory"):
+        inputs.read([tmp_path / "none.json"])
+
+
 def test_what_the_machine_lacks(grid, tmp_path):
     done = stepcast("plot", grid, "-o", tmp_path, env={"STEPCAST_HOME": str(tmp_path)})
     assert (done.returncode, done.stderr) == (
