@@ -193,6 +193,7 @@ std::vector<Change> changes_of(const Point& point, const JsonView& result) {
   platform->intra_node.bandwidth = faster * platform->intra_node.bandwidth;
   if (platform->nics)
     platform->nics->figures.bandwidth = faster * platform->nics->figures.bandwidth;
+  if (auto& pair = platform->fabric.node_pair) pair = faster * *pair;
   Point changed = point;
   changed.platform = platform;
   add("10 % faster network, in and between nodes", changed);

@@ -671,3 +671,10 @@ def test_a_killed_simulation_is_reported():
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (400 << 20, 400 << 20)))
     assert done.returncode == 1, (done.returncode, done.stderr)
     assert done.stdout == "" and done.stderr.count("\n") == 1
+
+
+def test_a_faster_network_exchanges_more_between_two_nodes():
+    """On two nodes what they exchange is the limit: 1 - 1/1.1 of nearly all of the exposed two thirds of the step."""
+    done = stepcast("run", "scenarios/when_to_stop.json", "--set", "cluster.gpus=8", "--answer")
+    [line] = [line for line in done.stdout.splitlines() if "10 % faster network" in line]
+    assert -9.0 < float(line.split()[-2]) < -4.0, line
