@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <initializer_list>
 #include <thread>
+#include <utility>
 
 #include <boost/program_options.hpp>
 #include <fmt/format.h>
@@ -19,9 +21,12 @@ namespace po = boost::program_options;
 std::string option_name(const std::string& name) { return "--" + name; }
 
 /// Parses strictly: no abbreviations, no option twice but those that collect, no stray words.
+/// `places` names the words that are no options, each with how many there may be; -1 is any number.
 po::variables_map parse(const po::options_description& options,
-                        const po::positional_options_description& positional,
+                        std::initializer_list<std::pair<const char*, int>> places,
                         const std::vector<std::string>& arguments) {
+  po::positional_options_description positional;
+  for (const auto& [name, count] : places) positional.add(name, count);
   po::variables_map values;
   try {
     po::store(
@@ -51,6 +56,20 @@ po::variables_map parse(const po::options_description& options,
 std::optional<std::string> text_of(const po::variables_map& values, const std::string& name) {
   if (values.count(name) == 0) return std::nullopt;
   return values[name].as<std::string>();
+}
+
+/// Of an option or place that may stand several times; empty where it does not.
+std::vector<std::string> texts_of(const po::variables_map& values, const std::string& name) {
+  if (values.count(name) == 0) return {};
+  return values[name].as<std::vector<std::string>>();
+}
+
+/// Of `--set KEY=VALUE`.
+std::pair<std::string, std::string> key_and_value(const std::string& setting) {
+  const std::size_t equals = setting.find('=');
+  if (equals == 0 || equals == std::string::npos)
+    throw InputError("--set", fmt::format("must be KEY=VALUE, got {}", setting));
+  return {setting.substr(0, equals), setting.substr(equals + 1)};
 }
 
 std::string required(const po::variables_map& values, const std::string& name) {
@@ -120,15 +139,12 @@ RunOptions parse_run(const std::vector<std::string>& arguments) {
       "jobs", po::value<std::string>(), "")("resume", "")("dry-run", "")("answer", "")(
       "threshold", po::value<std::string>(), "")("scenario", po::value<std::vector<std::string>>(),
                                                  "");
-  po::positional_options_description positional;
-  positional.add("scenario", -1);
-  const po::variables_map values = parse(options, positional, arguments);
+  const po::variables_map values = parse(options, {{"scenario", -1}}, arguments);
 
   RunOptions run;
   run.help = values.count("help") > 0;
   if (run.help) return run;
-  if (values.count("scenario") > 0)
-    run.scenarios = values["scenario"].as<std::vector<std::string>>();
+  run.scenarios = texts_of(values, "scenario");
   if (run.scenarios.empty())
     throw InputError("stepcast run", "name a scenario file, such as scenarios/quickstart.json");
   if (values.count("output") > 0 && values.count("json") > 0)
@@ -140,7 +156,7 @@ RunOptions parse_run(const std::vector<std::string>& arguments) {
   run.trace_ranks = values.count("trace-ranks") > 0
                         ? whole_number("trace-ranks", *text_of(values, "trace-ranks"), 1, 100'000)
                         : shown_ranks;
-  if (values.count("set") > 0) run.sets = values["set"].as<std::vector<std::string>>();
+  run.sets = texts_of(values, "set");
   run.engine = engine_of(values["engine"].as<std::string>());
   run.jobs = jobs_of(values);
   run.resume = values.count("resume") > 0;
@@ -197,17 +213,13 @@ CollectiveOptions parse_collective(const std::vector<std::string>& arguments) {
     const std::string name = dashed(key);
     if (const auto text = text_of(values, name)) settings.set({key}, *text, option_name(name));
   }
-  if (values.count("set") > 0)
-    for (const std::string& setting : values["set"].as<std::vector<std::string>>()) {
-      const std::size_t equals = setting.find('=');
-      if (equals == 0 || equals == std::string::npos)
-        throw InputError("--set", fmt::format("must be KEY=VALUE, got {}", setting));
-      const std::string key = setting.substr(0, equals);
-      if (settings.root().find(key) && !text_of(values, dashed(key)).value_or("").empty())
-        throw InputError("--set " + key,
-                         fmt::format("is the same as --{}; give one of them", dashed(key)));
-      settings.set({key}, setting.substr(equals + 1), "--set " + key);
-    }
+  for (const std::string& setting : texts_of(values, "set")) {
+    const auto [key, value] = key_and_value(setting);
+    if (settings.root().find(key) && !text_of(values, dashed(key)).value_or("").empty())
+      throw InputError("--set " + key,
+                       fmt::format("is the same as --{}; give one of them", dashed(key)));
+    settings.set({key}, value, "--set " + key);
+  }
   collective.settings = read_collective_settings(settings.root());
   JsonDocument cluster = JsonDocument::parse("{}", "command line");
   if (const auto text = text_of(values, "gpus-per-node")) {
@@ -282,16 +294,13 @@ FitOptions parse_fit(const std::vector<std::string>& arguments) {
       "name", po::value<std::string>(), "")("source", po::value<std::string>(), "")(
       "nccl", po::value<std::string>(), "")("report", "")("output,o", po::value<std::string>(), "")(
       "log", po::value<std::vector<std::string>>(), "");
-  po::positional_options_description positional;
-  positional.add("log", -1);
-  const po::variables_map values = parse(options, positional, arguments);
+  const po::variables_map values = parse(options, {{"log", -1}}, arguments);
   FitOptions fit;
   fit.help = values.count("help") > 0;
   if (fit.help) return fit;
-  if (values.count("log") == 0)
+  for (const std::string& word : texts_of(values, "log")) fit.logs.push_back(log_of(word));
+  if (fit.logs.empty())
     throw InputError("stepcast fit", "name logs of nccl-tests, such as all_reduce.txt");
-  for (const std::string& word : values["log"].as<std::vector<std::string>>())
-    fit.logs.push_back(log_of(word));
   fit.platform = text_of(values, "platform");
   fit.name = text_of(values, "name").value_or("");
   fit.source = text_of(values, "source").value_or("");
@@ -307,13 +316,11 @@ CompareOptions parse_compare(const std::vector<std::string>& arguments) {
   po::options_description options;
   options.add_options()("help,h", "")("points", po::value<std::string>(), "")(
       "result", po::value<std::vector<std::string>>(), "");
-  po::positional_options_description positional;
-  positional.add("result", -1);
-  const po::variables_map values = parse(options, positional, arguments);
+  const po::variables_map values = parse(options, {{"result", -1}}, arguments);
   CompareOptions compare;
   compare.help = values.count("help") > 0;
   if (compare.help) return compare;
-  if (values.count("result") > 0) compare.files = values["result"].as<std::vector<std::string>>();
+  compare.files = texts_of(values, "result");
   if (compare.files.empty() || compare.files.size() > 2)
     throw InputError("stepcast compare", "name one or two results, such as a.json b.json");
   if (const auto text = text_of(values, "points")) {
@@ -332,13 +339,11 @@ ValidateOptions parse_validate(const std::vector<std::string>& arguments) {
   options.add_options()("help,h", "")("jobs", po::value<std::string>(), "")(
       "json", po::value<std::string>(), "")("html", po::value<std::string>(), "")(
       "suite", po::value<std::vector<std::string>>(), "");
-  po::positional_options_description positional;
-  positional.add("suite", -1);
-  const po::variables_map values = parse(options, positional, arguments);
+  const po::variables_map values = parse(options, {{"suite", -1}}, arguments);
   ValidateOptions validate;
   validate.help = values.count("help") > 0;
   if (validate.help) return validate;
-  if (values.count("suite") > 0) validate.suites = values["suite"].as<std::vector<std::string>>();
+  validate.suites = texts_of(values, "suite");
   validate.json = text_of(values, "json");
   validate.html = text_of(values, "html");
   if (validate.suites.size() > 1 && validate.suites.front() == "collectives") {
@@ -356,30 +361,25 @@ ImportOptions parse_import(const std::vector<std::string>& arguments) {
       "calibration", po::value<std::string>(), "")("platform", po::value<std::string>(), "")(
       "set", po::value<std::vector<std::string>>()->composing(), "")(
       "format", po::value<std::string>(), "")("file", po::value<std::vector<std::string>>(), "");
-  po::positional_options_description positional;
-  positional.add("format", 1).add("file", -1);
-  const po::variables_map values = parse(options, positional, arguments);
+  const po::variables_map values = parse(options, {{"format", 1}, {"file", -1}}, arguments);
   ImportOptions import;
   import.help = values.count("help") > 0;
   if (import.help) return import;
   import.format = text_of(values, "format").value_or("");
   if (import.format.empty())
     throw InputError("stepcast import", "name a format, one of `stepcast list importers`");
-  if (values.count("file") == 0)
+  import.files = texts_of(values, "file");
+  if (import.files.empty())
     throw InputError("stepcast import", "name the files to import behind the format");
-  import.files = values["file"].as<std::vector<std::string>>();
   import.output = text_of(values, "output").value_or("");
   import.calibration = text_of(values, "calibration");
   import.platform = text_of(values, "platform");
   if (import.output.empty())
     throw InputError("-o", "must be given: the file to write, or - for stdout");
-  if (values.count("set") > 0)
-    for (const std::string& setting : values["set"].as<std::vector<std::string>>()) {
-      const std::size_t equals = setting.find('=');
-      if (equals == 0 || equals == std::string::npos)
-        throw InputError("--set", fmt::format("must be KEY=VALUE, got {}", setting));
-      import.settings[setting.substr(0, equals)] = setting.substr(equals + 1);
-    }
+  for (const std::string& setting : texts_of(values, "set")) {
+    const auto [key, value] = key_and_value(setting);
+    import.settings[key] = value;
+  }
   return import;
 }
 
@@ -387,9 +387,7 @@ TraceOptions parse_trace(const std::vector<std::string>& arguments) {
   po::options_description options;
   options.add_options()("help,h", "")("action", po::value<std::string>(), "")(
       "file", po::value<std::string>(), "");
-  po::positional_options_description positional;
-  positional.add("action", 1).add("file", 1);
-  const po::variables_map values = parse(options, positional, arguments);
+  const po::variables_map values = parse(options, {{"action", 1}, {"file", 1}}, arguments);
   TraceOptions trace;
   trace.help = values.count("help") > 0;
   if (trace.help) return trace;
@@ -407,15 +405,13 @@ DrawOptions parse_draw(const std::string& command, const std::vector<std::string
   po::options_description options;
   options.add_options()("help,h", "")("output,o", po::value<std::string>(), "")(
       "file", po::value<std::vector<std::string>>(), "");
-  po::positional_options_description positional;
-  positional.add("file", -1);
-  const po::variables_map values = parse(options, positional, arguments);
+  const po::variables_map values = parse(options, {{"file", -1}}, arguments);
   DrawOptions draw;
   draw.help = values.count("help") > 0;
   if (draw.help) return draw;
-  if (values.count("file") == 0)
+  draw.files = texts_of(values, "file");
+  if (draw.files.empty())
     throw InputError("stepcast " + command, "name a result, as stepcast run -o writes it");
-  draw.files = values["file"].as<std::vector<std::string>>();
   draw.output = required(values, "output");
   return draw;
 }
@@ -423,9 +419,7 @@ DrawOptions parse_draw(const std::string& command, const std::vector<std::string
 ListOptions parse_list(const std::vector<std::string>& arguments) {
   po::options_description options;
   options.add_options()("help,h", "")("what", po::value<std::string>(), "");
-  po::positional_options_description positional;
-  positional.add("what", 1);
-  const po::variables_map values = parse(options, positional, arguments);
+  const po::variables_map values = parse(options, {{"what", 1}}, arguments);
   ListOptions list;
   list.help = values.count("help") > 0;
   list.what = text_of(values, "what").value_or("");
