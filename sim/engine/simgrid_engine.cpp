@@ -357,13 +357,11 @@ class Execution final : public Sink {
           network_.at(host_[rank] - network_.now(), rank | host_tag);
           return;
         }
-        if (std::holds_alternative<Compute>(task)) {
+        if (!std::holds_alternative<Wait>(task)) {
           come_to_task(rank);
           return;
         }
-        if (const auto* launch = std::get_if<Launch>(&task)) {
-          hand_over(rank, static_cast<std::size_t>(launch->collective));
-        } else if (!done_[static_cast<std::size_t>(std::get<Wait>(task).collective)][rank]) {
+        if (!done_[static_cast<std::size_t>(std::get<Wait>(task).collective)][rank]) {
           place.waits = true;
           return;
         }
