@@ -1,7 +1,6 @@
 // stepcast run: each point of a scenario simulated in a process of its own, then one result.
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <limits>
@@ -56,18 +55,6 @@ std::string one_line(std::string text) {
   return text;
 }
 
-MeanTimes isolated_times(const std::function<MeanTimes()>& work) {
-  const Outcome outcome =
-      run_isolated(1, 1, [&](std::size_t) {
-        const MeanTimes times = work();
-        return std::string(reinterpret_cast<const char*>(times.data()), sizeof times);
-      }).front();
-  if (outcome.kind != Outcome::Kind::done) throw SimulationError(outcome.text);
-  MeanTimes times;
-  std::memcpy(times.data(), outcome.text.data(), sizeof times);
-  return times;
-}
-
 /// In a child: the point's JSON on the first line, then its trace events, one a line.
 std::string simulate_point(const Point& point, const RunOptions& options,
                            std::optional<std::size_t> traced_as) {
@@ -80,9 +67,9 @@ std::string simulate_point(const Point& point, const RunOptions& options,
     used_simgrid = simulation.used_simgrid;
     return std::move(simulation.timeline);
   };
-  std::optional<MeanTimes> late_times;
+  std::optional<std::vector<double>> late_times;
   if (auto late = late_job_of(point, job))  // in a process of its own, for SimGrid's sake
-    late_times = isolated_times([&] {
+    late_times = isolated_numbers([&] {
       Timeline timeline = timeline_of(*late);
       wait_for_data(point, *late, timeline);
       return mean_times(summarize(point, *late, timeline));

@@ -24,16 +24,6 @@ std::vector<Interval> computing(const Job& job, const Timeline& timeline, int ra
   return intervals;
 }
 
-Seconds overlap(const Interval& with, const std::vector<Interval>& intervals) {
-  auto next =
-      std::lower_bound(intervals.begin(), intervals.end(), with.begin,
-                       [](const Interval& interval, Seconds time) { return interval.end <= time; });
-  Seconds sum;
-  for (; next != intervals.end() && next->begin < with.end; ++next)
-    sum += std::min(with.end, next->end) - std::max(with.begin, next->begin);
-  return sum;
-}
-
 // Bytes that go through the GPU's memory for each byte that NCCL sends: "NCCL at X GB/s costs 2 to
 // 3 X of memory bandwidth" (NVIDIA in NVIDIA/nccl#1428); the middle of it.
 constexpr double memory_bytes_per_byte_sent = 2.5;

@@ -128,4 +128,16 @@ std::vector<Outcome> run_isolated(std::size_t count, int workers,
   return outcomes;
 }
 
+std::vector<double> isolated_numbers(const std::function<std::vector<double>()>& work) {
+  const Outcome outcome = run_isolated(1, 1, [&](std::size_t) {
+                            const std::vector<double> numbers = work();
+                            return std::string(reinterpret_cast<const char*>(numbers.data()),
+                                               numbers.size() * sizeof(double));
+                          }).front();
+  if (outcome.kind != Outcome::Kind::done) throw SimulationError(outcome.text);
+  std::vector<double> numbers(outcome.text.size() / sizeof(double));
+  std::memcpy(numbers.data(), outcome.text.data(), outcome.text.size());
+  return numbers;
+}
+
 }  // namespace stepcast

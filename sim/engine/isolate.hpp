@@ -26,4 +26,8 @@ void run_isolated(const std::vector<std::size_t>& indices, int workers,
 [[nodiscard]] std::vector<Outcome> run_isolated(
     std::size_t count, int workers, const std::function<std::string(std::size_t)>& work);
 
+/// Numbers that one child finds, bit by bit. Throws SimulationError with what went wrong in it.
+[[nodiscard]] std::vector<double> isolated_numbers(
+    const std::function<std::vector<double>()>& work);
+
 }  // namespace stepcast

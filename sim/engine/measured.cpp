@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "base/error.hpp"
 #include "engine/engine.hpp"
@@ -38,17 +37,10 @@ double time_of(const Job& job) {
   } catch (const SimulationError&) {
     // Links are shared unevenly.
   }
-  const Outcome outcome = run_isolated(1, 1, [&](std::size_t) {
-                            const double time =
-                                simulate_with_simgrid(job).collectives.front().last_end().value();
-                            std::string bits(sizeof time, '\0');
-                            std::memcpy(bits.data(), &time, sizeof time);
-                            return bits;
-                          }).front();
-  if (outcome.kind != Outcome::Kind::done) throw SimulationError(outcome.text);
-  double time = 0.0;
-  std::memcpy(&time, outcome.text.data(), sizeof time);
-  return time;
+  return isolated_numbers([&] {
+           return std::vector{simulate_with_simgrid(job).collectives.front().last_end().value()};
+         })
+      .front();
 }
 
 /// What the mechanism makes of one collective, on a network that may be slower than it is.
@@ -72,8 +64,13 @@ class Mechanism {
 
   [[nodiscard]] const std::string& algorithm() const { return job_.lowered.front().algorithm; }
 
+  /// s, on the network as it is.
+  [[nodiscard]] double time() {
+    if (!as_it_is_) as_it_is_ = time(1.0);
+    return *as_it_is_;
+  }
   /// s, where each overhead, latency and byte between nodes takes so many times as long.
-  [[nodiscard]] double time(double slowness = 1.0) {
+  [[nodiscard]] double time(double slowness) {
     for (std::size_t i = 0; i < alpha_.size(); ++i) {
       const double factor = collective().routes[i].inter_node ? slowness : 1.0;
       collective().alpha[i] = factor * alpha_[i];
@@ -89,6 +86,7 @@ class Mechanism {
   Cluster cluster_;
   Job job_;
   std::vector<Seconds> alpha_, latency_;  ///< as they were
+  std::optional<double> as_it_is_;
 };
 
 /// How slow the network must be for the mechanism to take so long. The time is convex in it (the

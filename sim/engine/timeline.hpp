@@ -15,6 +15,17 @@ struct Interval {
   [[nodiscard]] Seconds length() const { return end - begin; }
 };
 
+/// How long an interval overlaps others, which are disjoint and in order.
+[[nodiscard]] inline Seconds overlap(const Interval& with, const std::vector<Interval>& others) {
+  auto next =
+      std::lower_bound(others.begin(), others.end(), with.begin,
+                       [](const Interval& interval, Seconds time) { return interval.end <= time; });
+  Seconds sum;
+  for (; next != others.end() && next->begin < with.end; ++next)
+    sum += std::min(with.end, next->end) - std::max(with.begin, next->begin);
+  return sum;
+}
+
 /// Times count from the start of the step. A segment that repeats is simulated once: its tasks and
 /// collectives carry the times of the first pass, later segments start after the last one.
 struct Timeline {

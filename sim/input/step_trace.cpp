@@ -90,10 +90,7 @@ MeasuredStep read_measured_step(const JsonView& json, const ParameterIndex& inde
       activations && !activations->is_null())
     step.activation_bytes = activations->integer(0, std::int64_t{1} << 50);
 
-  Seconds total;
-  for (const auto* spans : {&step.forward, &step.backward, &step.finalize, &step.optimizer})
-    for (const Span& span : *spans) total += span.gap + span.duration;
-  if (total == Seconds{0.0}) json.fail("its spans take no time at all");
+  if (step.total() == Seconds{0.0}) json.fail("its spans take no time at all");
 
   std::vector<int> times_ready(parameters.size(), 0);
   for (const Span& span : step.backward)
@@ -132,6 +129,13 @@ std::pair<std::int64_t, std::int64_t> StepTrace::micro_batches() const {
   const std::int64_t largest = measured.back().micro_batch;
   return {(smallest + furthest_extrapolation - 1) / furthest_extrapolation,
           std::min(largest * furthest_extrapolation, largest_micro_batch)};
+}
+
+Seconds MeasuredStep::total() const {
+  Seconds sum;
+  for (const auto* spans : {&forward, &backward, &finalize, &optimizer})
+    for (const Span& span : *spans) sum += span.gap + span.duration;
+  return sum;
 }
 
 std::int64_t StepTrace::elements() const {

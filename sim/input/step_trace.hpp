@@ -57,6 +57,9 @@ struct MeasuredStep {
       finalize;  ///< DDP's copies out of the buckets: after the gradients are averaged
   std::vector<Span> optimizer;
   std::optional<std::int64_t> activation_bytes;
+
+  /// All spans and gaps together.
+  [[nodiscard]] Seconds total() const;
 };
 
 struct StepTrace {

@@ -38,24 +38,16 @@ constexpr double host_bound_share = 0.95;
 
 constexpr double seconds_per_hour = 3600.0;
 
-/// How long [begin, end] overlaps the union of ordered, disjoint intervals.
-Seconds overlap(const Interval& with, const std::vector<Interval>& intervals) {
-  Seconds sum;
-  for (const Interval& interval : intervals) {
-    const Seconds begin = std::max(with.begin, interval.begin);
-    const Seconds end = std::min(with.end, interval.end);
-    if (end > begin) sum += end - begin;
-  }
-  return sum;
-}
-
 /// Adds up one rank's compute stream.
 class RankSplit {
  public:
   RankSplit(const Job& job, const Timeline& timeline, int rank)
-      : job_(job), timeline_(timeline), rank_(rank) {
+      : job_(job), timeline_(timeline), rank_(rank), has_host_(job.program.issue() > Seconds{}) {
     for (const Timeline::CollectiveTimes& times : timeline.collectives)
       under_way_.push_back({times.start, times.end[static_cast<std::size_t>(rank)]});
+    // The communication stream is serial; collectives are numbered in another order.
+    std::sort(under_way_.begin(), under_way_.end(),
+              [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
   }
 
   Split run(Seconds step_time) {
@@ -75,7 +67,7 @@ class RankSplit {
       // Between two passes the rank waits for the slowest, or for its host.
       const Seconds first_end = times.first_end[static_cast<std::size_t>(rank_)];
       const auto further = static_cast<double>(segment.repeat - 1);
-      const bool host = job_.program.issue() > Seconds{} && segment.is_local();
+      const bool host = has_host_ && segment.is_local();
       (host ? split_.host : split_.wait) += further * (times.period - (first_end - begin));
       begin = first_end + further * times.period;
     }
@@ -106,6 +98,7 @@ class RankSplit {
   const Job& job_;
   const Timeline& timeline_;
   int rank_;
+  bool has_host_;
   std::vector<Interval> under_way_;
   Split split_;
 };
@@ -300,7 +293,7 @@ Seconds time_alone(const Point& point, const MeasuredStep& step) {
                              {},
                              {},
                              {}});
-  return std::max(timeline.segments.back().first_end.front(), loading_time(point));
+  return std::max(end_of(timeline), loading_time(point));
 }
 
 }  // namespace
@@ -374,7 +367,7 @@ std::optional<Job> late_job_of(const Point& point, const Job& job) {
 
 namespace {
 
-std::array<Seconds*, mean_times_count> mean_times_of(StepResult& result) {
+std::vector<Seconds*> mean_times_of(StepResult& result) {
   Split& split = result.split;
   return {&result.step_time, &result.step_time_low, &result.step_time_high,
           &split.compute,    &split.exposed_comm,   &split.host,
@@ -384,19 +377,17 @@ std::array<Seconds*, mean_times_count> mean_times_of(StepResult& result) {
 
 }  // namespace
 
-MeanTimes mean_times(const StepResult& result) {
-  StepResult copy = result;
-  MeanTimes times;
-  const auto from = mean_times_of(copy);
-  for (std::size_t i = 0; i < mean_times_count; ++i) times[i] = *from[i];
+std::vector<double> mean_times(StepResult result) {
+  std::vector<double> times;
+  for (const Seconds* time : mean_times_of(result)) times.push_back(time->value());
   return times;
 }
 
-void mix(StepResult& result, const MeanTimes& other, double share) {
+void mix(StepResult& result, const std::vector<double>& other_times, double share) {
   const double before = result.step_time.value();
-  const auto times = mean_times_of(result);
-  for (std::size_t i = 0; i < mean_times_count; ++i)
-    *times[i] = (1.0 - share) * *times[i] + share * other[i];
+  auto other = other_times.begin();
+  for (Seconds* time : mean_times_of(result))
+    *time = (1.0 - share) * *time + share * Seconds{*other++};
   const double growth = result.step_time.value() / before;
   result.comm_fraction = result.split.exposed_comm / result.step_time;
   result.throughput_samples_per_s /= growth;

@@ -1,7 +1,6 @@
 // From a timeline to the figures that people read. docs/results.md defines each of them.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -131,12 +130,10 @@ void wait_for_data(const Point& point, Job& job, Timeline& timeline);
 /// The job of the steps in which the scenario's straggler is slow.
 [[nodiscard]] std::optional<Job> late_job_of(const Point& point, const Job& job);
 
-/// The times of a result that a mean over several steps is taken of.
-constexpr std::size_t mean_times_count = 10;
-using MeanTimes = std::array<Seconds, mean_times_count>;
-[[nodiscard]] MeanTimes mean_times(const StepResult& result);
+/// The times of a result that a mean over several steps is taken of, in seconds.
+[[nodiscard]] std::vector<double> mean_times(StepResult result);
 /// Makes a result that of steps of which `share` take the other times.
-void mix(StepResult& result, const MeanTimes& other, double share);
+void mix(StepResult& result, const std::vector<double>& other_times, double share);
 
 /// busbw / algbw of an AllReduce: 2(n-1)/n (nccl-tests doc/PERFORMANCE.md).
 [[nodiscard]] double bus_factor(Operation operation, int ranks);

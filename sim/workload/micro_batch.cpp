@@ -117,13 +117,6 @@ std::vector<Span> phase_at(const Steps& steps, const Place& place, Spans phase, 
   return spans;
 }
 
-Seconds total(const MeasuredStep& step) {
-  Seconds sum;
-  for (const auto* spans : {&step.forward, &step.backward, &step.finalize, &step.optimizer})
-    for (const Span& span : *spans) sum += span.gap + span.duration;
-  return sum;  // more than zero in a trace that was read
-}
-
 MeasuredStep synthesise(const Steps& steps, std::int64_t micro_batch, Seconds kernel_floor) {
   const Place place{static_cast<double>(micro_batch), across(steps, [](const MeasuredStep& step) {
                       return static_cast<double>(step.micro_batch);
@@ -136,7 +129,7 @@ MeasuredStep synthesise(const Steps& steps, std::int64_t micro_batch, Seconds ke
   made.finalize = phase_at(steps, place, &MeasuredStep::finalize, false, kernel_floor);
   made.optimizer = phase_at(steps, place, &MeasuredStep::optimizer, false, kernel_floor);
   // The spread of the nearest measured steps, relative to their median.
-  const double scale = total(made) / total(near);
+  const double scale = made.total() / near.total();
   for (Seconds* time : {&made.fastest, &made.median, &made.slowest}) *time = *time * scale;
 
   made.activation_bytes.reset();
@@ -165,7 +158,7 @@ double left_out_error(const Steps& steps, std::int64_t micro_batch, Seconds kern
     Steps others = steps;
     others.erase(others.begin() + static_cast<std::ptrdiff_t>(index));
     const MeasuredStep made = synthesise(others, steps[index].micro_batch, kernel_floor);
-    return std::abs(total(made) / total(steps[index]) - 1.0);
+    return std::abs(made.total() / steps[index].total() - 1.0);
   };
   if (micro_batch < steps.front().micro_batch) return error_without(0);
   if (micro_batch > steps.back().micro_batch) return error_without(steps.size() - 1);

@@ -203,7 +203,7 @@ TEST_P(EveryContendedAllReduce, TakesWhatMaxMinSharingTakes) {
     if (is_contended(job)) ++contended;
     const LoweredCollective& lowered = job.lowered.front();
     const std::vector<double> expected = FluidReference(lowered, job.cluster).run();
-    const std::vector<double> found = isolated([&] {
+    const std::vector<double> found = isolated_numbers([&] {
       const Timeline timeline = simulate_with_simgrid(job);
       std::vector<double> ends;
       for (const Seconds end : timeline.collectives.front().end) ends.push_back(end.value());

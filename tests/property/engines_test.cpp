@@ -205,7 +205,7 @@ TEST(Engines, AskingSimgridOnlyWhereLinksAreSharedIsTheSame) {
       settings.algorithm.value = random.whole(0, 1) == 1 ? "double_binary_tree" : "hierarchical";
     Job job = make_job(random_program(random), settings, Cluster(platform, nullptr, ranks, "test"));
     job.interference.assign(job.lowered.size(), {1.5, 1.25, Interference::Basis::set});
-    const std::vector<double> automatic = isolated([&] {
+    const std::vector<double> automatic = isolated_numbers([&] {
       const Simulation simulation = simulate(job);
       std::vector<double> numbers = numbers_of(simulation.timeline);
       numbers.push_back(simulation.used_simgrid ? 1.0 : 0.0);

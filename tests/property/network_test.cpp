@@ -96,7 +96,8 @@ TEST(Network, SharesContendedLinksMaxMinFairly) {
       flows.push_back(std::move(flow));
     }
     const std::vector<double> expected = max_min_reference(flows, bandwidths);
-    const std::vector<double> found = isolated([&] { return simgrid_ends(flows, bandwidths); });
+    const std::vector<double> found =
+        isolated_numbers([&] { return simgrid_ends(flows, bandwidths); });
     EXPECT_LE(worst_difference(expected, found), 1e-9) << "seed " << seed;
   }
 }
@@ -106,7 +107,8 @@ TEST(Network, OneFlowTakesLatencyPlusBytesOverBandwidth) {
     for (const double bytes : {0.0, 1.0, 1e6 / 7, 1e12}) {
       const std::vector<Flow> flows = {{{0}, bytes, latency, 1e-3}};
       const double expected = 1e-3 + latency + bytes / 25e9;
-      EXPECT_NEAR(isolated([&] { return simgrid_ends(flows, {25e9}); })[0] / expected, 1.0, 1e-9)
+      EXPECT_NEAR(isolated_numbers([&] { return simgrid_ends(flows, {25e9}); })[0] / expected, 1.0,
+                  1e-9)
           << bytes;
     }
 }

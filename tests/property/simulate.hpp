@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -35,22 +33,8 @@ inline std::vector<double> numbers_of(const Timeline& timeline) {
   return numbers;
 }
 
-/// `work` in a child process, whose numbers come back bit by bit.
-inline std::vector<double> isolated(const std::function<std::vector<double>()>& work) {
-  const Outcome outcome = run_isolated(1, 1, [&](std::size_t) {
-                            const std::vector<double> numbers = work();
-                            return std::string(reinterpret_cast<const char*>(numbers.data()),
-                                               numbers.size() * sizeof(double));
-                          }).front();
-  EXPECT_EQ(outcome.kind, Outcome::Kind::done) << outcome.text;
-  if (outcome.kind != Outcome::Kind::done) return {};
-  std::vector<double> numbers(outcome.text.size() / sizeof(double));
-  std::memcpy(numbers.data(), outcome.text.data(), outcome.text.size());
-  return numbers;
-}
-
 inline std::vector<double> simgrid_numbers(const Job& job) {
-  return isolated([&] { return numbers_of(simulate_with_simgrid(job)); });
+  return isolated_numbers([&] { return numbers_of(simulate_with_simgrid(job)); });
 }
 
 /// Of a job that starts with its only collective.

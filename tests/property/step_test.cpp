@@ -36,7 +36,7 @@ Point random_point(Random& random) {
 
 /// Step, the five parts, communication, overlapped, sent per rank, reduced per sample.
 std::vector<double> figures(const Point& point) {
-  return isolated([&] {
+  return isolated_numbers([&] {
     const Job job = job_of(point);
     const StepResult result = summarize(point, job, simulate_with_simgrid(job));
     const Split& split = result.split;

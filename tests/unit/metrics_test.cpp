@@ -629,8 +629,8 @@ TEST(BusFactor, TurnsTheBandwidthOfABucketIntoThatOfTheBus) {
 TEST_F(Summary, OfStepsOfWhichSomeAreOfAnotherLengthIsTheirMean) {
   StepResult result = summarise();
   const StepResult before = result;
-  MeanTimes other = mean_times(result);
-  for (Seconds& time : other) time = 3.0 * time;
+  std::vector<double> other = mean_times(result);
+  for (double& time : other) time = 3.0 * time;
   mix(result, other, 0.25);  // 3/4 + 1/4 * 3 = 1.5 times as long
   EXPECT_DOUBLE_EQ(result.step_time.value(), 1.5 * before.step_time.value());
   EXPECT_DOUBLE_EQ(sum(result.split), 1.5 * before.step_time.value());
