@@ -384,11 +384,11 @@ def neusight(data, gpu, model, micro_batches):
     return sorted(timings, key=lambda timing: timing.micro_batch)
 
 
-def pytorch_ddp(data, model):
+def pytorch_ddp(data, model, wrapped="no"):
     return [
         Timing(int(row["batch_per_gpu"]), [float(row["sec_per_iter_p50"])])
         for row in rows_of(data, "pytorch_ddp_benchmark.csv")
-        if (row["model"], row["n_gpus"], row["ddp"]) == (model, "1", "no")
+        if (row["model"], row["n_gpus"], row["ddp"]) == (model, "1", wrapped)
     ]
 
 
@@ -435,7 +435,7 @@ class Zoo:
         self.models = json.loads((data / "models.json").read_text(encoding="utf-8"))
 
     def add(self, file, name, model, gpu, precision, optimizer, timings, published, modelled,
-            is_modelled=False):  # fmt: skip
+            is_modelled=False, in_ddp=False):  # fmt: skip
         if not timings:
             fail(f"{file}: nothing was published")
         tensors = [tensor | {"name": shortened(tensor["name"])} for tensor in model["tensors"]]
@@ -446,11 +446,11 @@ class Zoo:
         self.write(
             file, name, gpu, precision, optimizer, tensors, batch_norm_buffers(model),
             [measured(timing, spans, rates, precision, optimizer) for timing in timings],
-            published, modelled, is_modelled,
+            published, modelled, is_modelled, in_ddp,
         )  # fmt: skip
 
     def write(self, file, name, gpu, precision, optimizer, tensors, buffers, steps, published,
-              modelled, is_modelled=False):  # fmt: skip
+              modelled, is_modelled=False, in_ddp=False):  # fmt: skip
         trace = {
             "format": "stepcast.trace/1",
             "name": name,
@@ -467,6 +467,7 @@ class Zoo:
                 "state_bytes_per_element": OPTIMIZERS[optimizer][0],
             },
             **({"modelled": True} if is_modelled else {}),
+            **({"in_ddp": True} if in_ddp else {}),
             "measured": steps,
         }
         text = layout(trace)
@@ -559,42 +560,42 @@ def make(data, folder):
 
     # One T4 of an AWS g4dn.12xlarge, by Pollux: several micro-batches each.
     wrapped = (
-        "num_gpus 1, step time without the synchronisation of a single replica "
+        "num_gpus 1 in AdaptDL's DDP, step time without the synchronisation of a single replica "
         "(step_time_s - exposed_sync_s)"
     )
     zoo.add(
         "resnet18_cifar10_t4_fp32.json", "ResNet-18 on CIFAR-10", cifar10_resnet18(models["resnet18"]),
         "T4", "fp32", sgd, pollux(data, "cifar10", (32, 64, 129, 257, 513, 1024)),
-        f"whole steps, {SOURCES['pollux']}/cifar10/placements.csv, {wrapped}", SPLIT,
+        f"whole steps, {SOURCES['pollux']}/cifar10/placements.csv, {wrapped}", SPLIT, in_ddp=True,
     )  # fmt: skip
     zoo.add(
         "resnet50_t4_amp.json", "ResNet-50", models["resnet50"], "T4", "amp", sgd,
         pollux(data, "imagenet", (20, 57, 115, 200)),
-        f"whole steps with apex AMP, {SOURCES['pollux']}/imagenet/placements.csv, {wrapped}", SPLIT,
+        f"whole steps with apex AMP, {SOURCES['pollux']}/imagenet/placements.csv, {wrapped}", SPLIT, in_ddp=True,
     )  # fmt: skip
     zoo.add(
         "bert_base_squad_t4_fp32.json", "BERT-base, 384 tokens", models["bert_base_pretraining_seq384"],
         "T4", "fp32", adam, pollux(data, "bert", (4, 8, 12)),
         f"whole steps on SQuAD, {SOURCES['pollux']}/bert/placements.csv, {wrapped}; the precision is "
-        "not stated and taken for FP32, the parameters are those of pre-training", SPLIT,
+        "not stated and taken for FP32, the parameters are those of pre-training", SPLIT, in_ddp=True,
     )  # fmt: skip
 
     zoo.add(
         "yolov3_voc_t4_amp.json", "YOLOv3 on VOC", yolov3(), "T4", "amp", sgd,
         pollux(data, "yolov3", (4, 6, 8, 11, 16)),
         f"whole steps with apex AMP, {SOURCES['pollux']}/yolov3/placements.csv, {wrapped}; the size "
-        "of the images changes from step to step", SPLIT,
+        "of the images changes from step to step", SPLIT, in_ddp=True,
     )  # fmt: skip
     zoo.add(
         "deepspeech2_t4_fp32.json", "DeepSpeech2", deepspeech2(), "T4", "fp32", sgd,
         pollux(data, "deepspeech2", (10, 14, 20, 28, 40, 57, 80)),
-        f"whole steps, {SOURCES['pollux']}/deepspeech2/placements.csv, {wrapped}", SPLIT,
+        f"whole steps, {SOURCES['pollux']}/deepspeech2/placements.csv, {wrapped}", SPLIT, in_ddp=True,
     )  # fmt: skip
     zoo.add(
         "neumf_t4_fp32.json", "NeuMF on MovieLens-1M", neumf(), "T4", "fp32", adam,
         pollux(data, "ncf", (32, 182, 1025, 2901, 5803, 11606, 23211, 32768)),
         f"whole steps, {SOURCES['pollux']}/ncf/placements.csv, {wrapped}; they are bound by the host",
-        SPLIT,
+        SPLIT, in_ddp=True,
     )  # fmt: skip
 
     # V100.

@@ -76,6 +76,8 @@ def bucket_size(points):
     best = min(points, key=lambda point: point["step_time_s"])
     of = by(points, "training.bucket_cap_bytes")
     least, default = of[min(of)], of[25 << 20]
+    if best is default:
+        return f"The default of 25 MiB; {size(min(of))} takes {change(least, best)}."
     return (f"{size(best['settings']['training.bucket_cap_bytes'])}; the default of 25 MiB takes {change(default, best)} "
             f"time, {size(min(of))} {change(least, best)}.")
 

@@ -61,6 +61,7 @@ SCENARIO_FULL = {
         "first_bucket_bytes": 100,
         "broadcast_buffers": True,
         "gradient_as_bucket_view": True,
+        "host_per_kernel_s": 1e-5,
         "find_unused_parameters": True,
         "communication_hook": "fp16",
         "iteration": "first",
@@ -146,6 +147,8 @@ TRACE_FULL = {
     "batch_norms": [{"span": "layer", "channels": 64}],
     "optimizer": {"name": "Adam", "state_bytes_per_element": 8, "master_weights": True},
     "modelled": True,
+    "in_ddp": True,
+    "host_per_kernel_s": 1e-5,
     "measured": [
         {
             **TRACE_SMALL["measured"][0],

@@ -40,7 +40,7 @@ std::string predict(const ValidationFile& file, const MeasuredCase& one,
   std::string text;
   for (const Seconds time :
        {result.step_time, result.step_time_low, result.step_time_high, split.compute,
-        split.exposed_comm, split.host, split.wait, split.optimizer})
+        split.exposed_comm, split.host, split.wait, split.optimizer, result.overlapped})
     text += format_number(time.value()) + ' ';
   return text + to_string(basis);
 }
@@ -48,7 +48,8 @@ std::string predict(const ValidationFile& file, const MeasuredCase& one,
 PredictedStep read_prediction(const std::string& text) {
   const std::vector<std::string> words = split(text, ' ');
   const auto time = [&](std::size_t i) { return Seconds{std::stod(words[i])}; };
-  return {time(0), time(1), time(2), {time(3), time(4), time(5), time(6), time(7)}, words.back()};
+  return {time(0), time(1),     time(2), {time(3), time(4), time(5), time(6), time(7)},
+          time(8), words.back()};
 }
 
 std::vector<PredictedStep> predict_all(const ValidationFile& file,

@@ -83,7 +83,7 @@ TrainingSettings read_training(const std::optional<JsonView>& json) {
                     "first_bucket_bytes", "broadcast_buffers", "gradient_as_bucket_view",
                     "find_unused_parameters", "communication_hook", "iteration",
                     "synchronized_batch_norm", "fusion_bytes", "cycle_time_s", "merge_cost",
-                    "data_loader", "reference_global_batch"});
+                    "data_loader", "host_per_kernel_s", "reference_global_batch"});
   if (const auto value = json->find("micro_batch"))
     training.micro_batch = integer_or_auto(*value, 1, 1 << 24);
   if (const auto value = json->find("accumulation_steps"))
@@ -117,6 +117,8 @@ TrainingSettings read_training(const std::optional<JsonView>& json) {
     training.data_loader = read_data_loader(*value);
   if (training.sync == SyncMode::merged && !training.merge_cost)
     json->fail("\"merged\" needs merge_cost: what the merging expects an AllReduce to take");
+  if (const auto value = json->find("host_per_kernel_s"); value && !value->is_auto())
+    training.host_per_kernel = Seconds{value->number(0.0, longest_s)};
   if (const auto value = json->find("reference_global_batch"))
     training.reference_global_batch = integer_or_auto(*value, 1, std::int64_t{1} << 40);
   return training;

@@ -60,6 +60,7 @@ struct TrainingSettings {
   bool gradient_as_bucket_view = false;
   bool find_unused_parameters = false;
   CommunicationHook communication_hook = CommunicationHook::none;
+  std::optional<Seconds> host_per_kernel;  ///< empty: what the step trace says
   Iteration iteration = Iteration::steady;
   bool synchronized_batch_norm = false;   ///< statistics over the samples of all ranks
   std::int64_t fusion_bytes = 0;          ///< HOROVOD_FUSION_THRESHOLD; 0: nothing is fused

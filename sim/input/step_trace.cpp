@@ -153,7 +153,8 @@ std::int64_t StepTrace::gradient_bytes() const {
 StepTrace read_step_trace(const JsonView& json) {
   json.expect_format("stepcast.trace/1");
   json.allow_only({"format", "name", "source", "gpu", "precision", "versions", "parameters",
-                   "buffers", "batch_norms", "optimizer", "modelled", "measured"});
+                   "buffers", "batch_norms", "optimizer", "modelled", "in_ddp", "host_per_kernel_s",
+                   "measured"});
   StepTrace trace;
   trace.name = json.at("name").string();
   trace.source = json.at("source").string();
@@ -198,6 +199,15 @@ StepTrace read_step_trace(const JsonView& json) {
   }
   if (trace.measured.empty())
     json.at("measured").fail("must hold at least one measured micro-batch");
+  trace.in_ddp = std::any_of(trace.measured.begin(), trace.measured.end(),
+                             [](const MeasuredStep& step) { return !step.finalize.empty(); });
+  if (const auto in_ddp = json.find("in_ddp")) {
+    if (trace.in_ddp && !in_ddp->boolean())
+      in_ddp->fail("must be true, for there are finalize spans, found false");
+    trace.in_ddp = in_ddp->boolean();
+  }
+  if (const auto host = json.find("host_per_kernel_s"))
+    trace.host_per_kernel = Seconds{host->number(0.0, longest_span_s)};
   if (const auto norms = json.find("batch_norms"))
     for (const JsonView& entry : norms->elements())
       trace.batch_norms.push_back(read_batch_norm(entry, trace.measured));

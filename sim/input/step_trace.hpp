@@ -74,6 +74,8 @@ struct StepTrace {
   double optimizer_state_bytes_per_element = 0.0;
   bool master_weights = false;  ///< it keeps an fp32 copy of each parameter of two bytes an element
   bool modelled = false;        ///< its times come from a model of the GPU and not from a clock
+  bool in_ddp = false;          ///< DDP's copies are among its spans
+  Seconds host_per_kernel;      ///< what the host takes to issue one kernel; zero: not known
   std::vector<MeasuredStep> measured;  ///< by rising micro-batch
 
   /// The smallest and the largest micro-batch that can be asked about.

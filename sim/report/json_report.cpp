@@ -155,6 +155,8 @@ Json resolved_scenario(const Study& study) {
         {"broadcast_buffers", training.broadcast_buffers},
         {"gradient_as_bucket_view", training.gradient_as_bucket_view},
         {"find_unused_parameters", training.find_unused_parameters},
+        {"host_per_kernel_s",
+         training.host_per_kernel ? Json(training.host_per_kernel->value()) : Json("auto")},
         {"communication_hook", to_string(training.communication_hook)},
         {"iteration", to_string(training.iteration)},
         {"synchronized_batch_norm", training.synchronized_batch_norm},
@@ -517,6 +519,7 @@ Json case_json(const CaseResult& one) {
                {"inside", one.is_inside()},
                {"basis", predicted.basis}};
   json["parts"] = split_json(predicted.split);
+  json["parts"]["overlapped_comm_s"] = predicted.overlapped.value();
   return json;
 }
 

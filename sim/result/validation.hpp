@@ -16,7 +16,8 @@ namespace stepcast {
 struct PredictedStep {
   Seconds time, low, high;  ///< the band is StepResult's
   Split split;
-  std::string basis;  ///< the weakest of computation and communication
+  Seconds overlapped;  ///< communication behind computation
+  std::string basis;   ///< the weakest of computation and communication
 };
 
 struct CaseResult {

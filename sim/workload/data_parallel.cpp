@@ -16,6 +16,10 @@ constexpr std::int64_t no_limit = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t half_precision_bytes = 2;  // of an element
 constexpr std::int64_t int32_bytes = 4;
 constexpr std::int64_t float32_bytes = 4;
+/// What the call of an AllReduce takes of the host, in kernels that it issues: c10d::allreduce_
+/// over reducer::mul_out in four traces of DDP is 3.7, 4.4, 8.6 and 11.7 (docs/model.md §1); the
+/// middle.
+constexpr double kernels_per_all_reduce = 6.5;
 
 void append(std::vector<Task>& tasks, Phase phase, const std::vector<Span>& spans) {
   for (const Span& span : spans) append_span(tasks, phase, span);
@@ -49,6 +53,35 @@ Compute memory_kernel(std::string name, Bytes traffic, const Gpu& gpu) {
 }
 
 Bytes as_bytes(std::int64_t bytes) { return Bytes{static_cast<double>(bytes)}; }
+
+/// DDP's copies into its buckets, where it divides as well, and out of them: a kernel for each
+/// gradient, which reads and writes it once.
+class Copies {
+ public:
+  Copies(const StepTrace& model, const TrainingSettings& training, const Gpu& gpu)
+      : model_(model),
+        gpu_(gpu),
+        host_per_kernel_(training.host_per_kernel.value_or(model.host_per_kernel)) {}
+
+  /// Nothing where neither GPU nor host takes time for them.
+  void add(std::vector<Compute>& tasks, std::string name, const std::vector<int>& gradients,
+           std::size_t launches_behind) const {
+    Bytes bytes;
+    for (const int gradient : gradients)
+      bytes += as_bytes(model_.parameters[static_cast<std::size_t>(gradient)].bytes());
+    const auto kernels = static_cast<double>(gradients.size());
+    Compute copies = memory_kernel(std::move(name), 2.0 * bytes, gpu_);
+    copies.duration += (kernels - 1.0) * gpu_.kernel_floor;
+    copies.host = (kernels + kernels_per_all_reduce * static_cast<double>(launches_behind)) *
+                  host_per_kernel_;
+    if (copies.duration > Seconds{} || copies.host > Seconds{}) tasks.push_back(std::move(copies));
+  }
+
+ private:
+  const StepTrace& model_;
+  const Gpu& gpu_;
+  Seconds host_per_kernel_;
+};
 
 /// A collective of gradients with its kernels on the compute stream.
 struct Reduction {
@@ -95,10 +128,10 @@ std::vector<Collective> buckets_of(const MeasuredStep& measured,
 
 /// The AllReduces of one synchronised micro-step in the order of their launch; Horovod's have
 /// times.
-std::vector<Reduction> reductions_of(const MeasuredStep& measured,
-                                     const std::vector<Parameter>& parameters,
+std::vector<Reduction> reductions_of(const StepTrace& model, const MeasuredStep& measured,
                                      const TrainingSettings& training, const Gpu& gpu,
                                      int world_size) {
+  const std::vector<Parameter>& parameters = model.parameters;
   std::vector<Reduction> reductions;
   if (world_size == 1 || training.sync == SyncMode::horovod) return reductions;
   std::vector<Collective> collectives;
@@ -126,10 +159,15 @@ std::vector<Reduction> reductions_of(const MeasuredStep& measured,
     if (ddp && training.communication_hook != CommunicationHook::none)
       reductions.push_back(
           compressed(std::move(collective), parameters, training.communication_hook, gpu));
-    else if (ddp)  // its divisions are spans of the trace
+    else if (ddp)  // its divisions are copies, or spans of the trace
       reductions.push_back({std::move(collective)});
     else
       reductions.push_back({collective, {}, {division(collective, gpu)}});
+    // Gradients that live in the buckets need no copies out of them.
+    if (ddp && !model.in_ddp && !training.gradient_as_bucket_view)
+      Copies(model, training, gpu)
+          .add(reductions.back().after, "copy out of bucket",
+               reductions.back().collective.parameters, 0);
   }
   return reductions;
 }
@@ -205,10 +243,10 @@ class MicroStep {
     }
   }
 
-  /// Each collective is launched when all its gradients are there and all earlier ones are
-  /// launched.
+  /// Each collective is launched when all its gradients are there, copied if need be, and all
+  /// earlier ones are launched.
   void overlapped_backward(const MeasuredStep& measured, const std::vector<Reduction>& reductions,
-                           std::size_t parameter_count) {
+                           std::size_t parameter_count, const std::optional<Copies>& copies) {
     std::vector<std::size_t> reduction_of(parameter_count);
     std::vector<std::size_t> missing;
     for (const Reduction& reduction : reductions) {
@@ -223,7 +261,13 @@ class MicroStep {
       if (reductions.empty()) continue;
       for (const int parameter : span.gradients)
         --missing[reduction_of[static_cast<std::size_t>(parameter)]];
-      for (; next < reductions.size() && missing[next] == 0; ++next) launch(reductions[next]);
+      std::size_t complete = next;
+      while (complete < reductions.size() && missing[complete] == 0) ++complete;
+      std::vector<Compute> into;
+      if (copies && !span.gradients.empty())
+        copies->add(into, "copy into bucket", span.gradients, complete - next);
+      tasks_.insert(tasks_.end(), into.begin(), into.end());
+      for (; next < complete; ++next) launch(reductions[next]);
     }
   }
 
@@ -306,9 +350,11 @@ Program data_parallel_step(const StepTrace& model, const MeasuredStep& measured,
                            const TrainingSettings& training, const Gpu& gpu, int world_size) {
   const std::vector<Collective> broadcasts = broadcasts_of(model, training, world_size);
   const std::vector<Reduction> reductions =
-      reductions_of(measured, model.parameters, training, gpu, world_size);
+      reductions_of(model, measured, training, gpu, world_size);
   const std::optional<Collective> bitmap = usage_bitmap_of(model, training, world_size);
   const SynchronizedNorms norms = synchronized_norms_of(model, training, world_size);
+  std::optional<Copies> copies;
+  if (!model.in_ddp) copies.emplace(model, training, gpu);
   Program program;
   const auto horovod_backward = [&](MicroStep& step) {
     std::vector<TimedLaunch> launches;
@@ -328,15 +374,14 @@ Program data_parallel_step(const StepTrace& model, const MeasuredStep& measured,
       case SyncMode::horovod: horovod_backward(step); return;
       case SyncMode::overlapped_per_tensor:
       case SyncMode::merged:
-        step.overlapped_backward(measured, reductions, model.parameters.size());
+        step.overlapped_backward(measured, reductions, model.parameters.size(), {});
         step.wait_each(reductions);
         return;
       case SyncMode::ddp: break;
     }
-    step.overlapped_backward(measured, reductions, model.parameters.size());
+    step.overlapped_backward(measured, reductions, model.parameters.size(), copies);
     if (bitmap) step.launch(*bitmap);
     step.wait_each(reductions);
-    // Gradients that live in the buckets need no copies out of them.
     if (!training.gradient_as_bucket_view) step.spans(Phase::finalize, measured.finalize);
     step.wait();
   };

@@ -42,6 +42,7 @@ TrainingSettings settings(SyncMode sync) {
 StepTrace model_of(std::vector<Parameter> parameters) {
   StepTrace model;
   model.parameters = std::move(parameters);
+  model.in_ddp = true;  // its steps have copies out of buckets
   return model;
 }
 
@@ -273,6 +274,60 @@ TEST(GradientAsBucketView, SavesTheCopiesOutOfTheBuckets) {
                             "optimizer: step"));
   EXPECT_EQ(lines_of(program_of(training, 1).segments[0].tasks),
             forward + backward + lines("optimizer: step"));
+}
+
+/// A step that was recorded without DDP, on a host that takes 0.25 s for each kernel.
+Program copying_program_of(const TrainingSettings& training, int world_size = 2) {
+  StepTrace model = model_of(parameters());
+  model.in_ddp = false;
+  model.host_per_kernel = Seconds{0.25};
+  MeasuredStep measured = measured_step();
+  measured.finalize.clear();
+  // So late that none of it is ahead for good.
+  for (Span& span : measured.forward) span.host = Seconds{100.0};
+  Gpu gpu;
+  gpu.kernel_floor = Seconds{0.5};
+  gpu.memory_bandwidth = BytesPerSecond{8.0};
+  return data_parallel_step(model, measured, training, gpu, world_size);
+}
+
+TEST(Copies, AreAddedToAStepThatWasRecordedWithoutDdp) {
+  TrainingSettings training = settings(SyncMode::ddp);
+  const Program program = copying_program_of(training);
+  const std::vector<Task>& tasks = program.segments[0].tasks;
+  EXPECT_EQ(lines_of(tasks),
+            forward + lines("backward: head", "finalize: copy into bucket", "launch 0",    //
+                            "backward: middle", "finalize: copy into bucket", "launch 1",  //
+                            "backward: embed", "finalize: copy into bucket", "launch 2",   //
+                            "wait 0", "finalize: copy out of bucket",                      //
+                            "wait 1", "finalize: copy out of bucket",                      //
+                            "wait 2", "finalize: copy out of bucket", "optimizer: step"));
+  // Two gradients of 4 B: two kernels, each reads and writes 4 B at 8 B/s; the host issues both and
+  // calls an AllReduce, which takes it as long as 6.5 kernels.
+  const auto& into = std::get<Compute>(tasks[6]);
+  EXPECT_EQ(into.duration, Seconds{2 * (0.5 + 8.0 / 8.0)});
+  EXPECT_EQ(into.host, Seconds{(2 + 6.5) * 0.25});
+  const auto& out_of = std::get<Compute>(tasks[14]);
+  EXPECT_EQ(out_of.duration, Seconds{2 * (0.5 + 8.0 / 8.0)});
+  EXPECT_EQ(out_of.host, Seconds{2 * 0.25});
+}
+
+TEST(Copies, AreOfSynchronisedMicroStepsOfDdpOnly) {
+  const auto copies = [](const Program& program) {
+    std::size_t count = 0;
+    for (const Segment& segment : program.segments)
+      for (const std::string& line : lines_of(segment.tasks))
+        if (line.find("copy") != std::string::npos) ++count;
+    return count;
+  };
+  TrainingSettings training = settings(SyncMode::ddp);
+  EXPECT_EQ(copies(copying_program_of(training, 1)), 0u);
+  EXPECT_EQ(copies(copying_program_of(settings(SyncMode::flat))), 0u);
+  EXPECT_EQ(copies(copying_program_of(settings(SyncMode::overlapped_per_tensor))), 0u);
+  training.accumulation_steps = 3;
+  EXPECT_EQ(copies(copying_program_of(training)), 6u);
+  training.gradient_as_bucket_view = true;
+  EXPECT_EQ(copies(copying_program_of(training)), 3u);
 }
 
 TEST(CommunicationHook, CastsDividesAndCastsBackEachBucket) {

@@ -116,6 +116,7 @@ TEST_F(ResultJson, FillsInTheDefaultsOfTheScenario) {
       R"({"micro_batch":"auto","accumulation_steps":1,"sync":"ddp","accumulation":"no_sync",)"
       R"("bucket_cap_bytes":26214400,"first_bucket_bytes":1048576,"broadcast_buffers":true,)"
       R"("gradient_as_bucket_view":false,"find_unused_parameters":false,)"
+      R"("host_per_kernel_s":"auto",)"
       R"("communication_hook":"none","iteration":"steady","synchronized_batch_norm":false,"fusion_bytes":134217728,)"
       R"("cycle_time_s":0.001,"merge_cost":null,"data_loader":null,)"
       R"("reference_global_batch":"auto"})");

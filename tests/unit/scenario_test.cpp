@@ -218,7 +218,7 @@ std::vector<Mistake> scenario_mistakes() {
        "first_bucket_bytes, broadcast_buffers, gradient_as_bucket_view, "
        "find_unused_parameters, communication_hook, iteration, synchronized_batch_norm, "
        "fusion_bytes, cycle_time_s, "
-       "merge_cost, data_loader, reference_global_batch"},
+       "merge_cost, data_loader, host_per_kernel_s, reference_global_batch"},
       {"AnUnknownWayToSynchronise", with(good, "/training/sync", R"("pertensor")"),
        "s.json:/training/sync: unknown \"pertensor\"; did you mean \"per_tensor\"? known: ddp, "
        "flat, per_tensor, overlapped_per_tensor, merged, horovod"},

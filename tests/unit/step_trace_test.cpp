@@ -150,7 +150,7 @@ std::vector<Mistake> trace_mistakes() {
       {"AnUnknownKey", with(good, "/optimiser", "1"),
        "m.json: unknown key \"optimiser\"; did you mean \"optimizer\"? known: format, name, "
        "source, gpu, precision, versions, parameters, buffers, batch_norms, optimizer, "
-       "modelled, measured"},
+       "modelled, in_ddp, host_per_kernel_s, measured"},
       {"ABatchNormWithoutItsSpan",
        with(good, "/batch_norms", R"([{"span": "third", "channels": 1}])"),
        "m.json:/batch_norms/0/span: must be the name of one forward and one backward span of each "

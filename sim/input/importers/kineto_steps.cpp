@@ -764,6 +764,7 @@ class Analysis {
         }
         spans[i].host = std::max<Nanoseconds>(0, spans[i].host);
       }
+      steps[s].launches = of_step[s].size();
       if (s > 0 && !of_step[s].empty() && !of_step[s - 1].empty())
         steps[s].period = ends_[of_step[s].back()] - ends_[of_step[s - 1].back()];
     }

@@ -44,6 +44,7 @@ struct StepSample {
   Nanoseconds begin = 0, end = 0;  ///< on the host
   Nanoseconds period = 0;          ///< since the end of the step before, on the GPU; 0: not known
   Nanoseconds compute_busy = 0, communication_busy = 0, exposed = 0;
+  std::size_t launches = 0;  ///< of kernels and copies
   int backward_passes = 0;
   int without_gradient = 0;  ///< AccumulateGrads of parameters that got none
   std::vector<SpanSample> spans;
