@@ -161,7 +161,10 @@ def check_cells(command: str, rows: list[str], entries: list[Any]) -> None:
             value = entry
             for key in name.split("."):
                 value = value[key]
-            if isinstance(value, int | float):
+            if isinstance(value, list):
+                step = entry["step_time_s"]
+                assert cell == " ".join(f"{100 * (end / step - 1):+.1f}" for end in value), head
+            elif isinstance(value, int | float):
                 digits = len(cell.partition(".")[2])
                 assert float(cell) == round(value * FACTORS.get(unit, 1), digits), head
             else:
@@ -223,8 +226,14 @@ def test_figures_are_what_the_page_says(run: str) -> None:
         residuals = [worst.get(b["protocol"], 0) * time for b, time in zip(buckets, busy)]
         error = sum(residuals) / sum(busy) * split["exposed_comm_s"] if buckets else 0
         low, high = point["step_time_band_s"]
-        assert low == close(step - on_gpu * (1 - measured["min"] / measured["median"]) - error)
-        assert high == close(step + on_gpu * (measured["max"] / measured["median"] - 1) + error)
+        band = point["band_of"]
+        assert band["trace"]["below_s"] == close(on_gpu * (1 - measured["min"] / measured["median"]))
+        assert band["trace"]["above_s"] == close(on_gpu * (measured["max"] / measured["median"] - 1))
+        assert band["calibration"] == {"below_s": close(error), "above_s": close(error)}
+        if point["world_size"] == 1:
+            assert band["computation"] == band["communication"] == {"below_s": 0, "above_s": 0}
+        assert low == close(step - math.hypot(*(margin["below_s"] for margin in band.values())))
+        assert high == close(step + math.hypot(*(margin["above_s"] for margin in band.values())))
 
         def bytes_of(operation: str) -> int:
             return sum(

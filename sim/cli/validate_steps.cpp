@@ -37,10 +37,13 @@ std::string predict(const ValidationFile& file, const MeasuredCase& one,
   const Basis basis =
       std::max(result.compute_basis, result.communication_basis.value_or(Basis::measured));
   const Split& split = result.split;
+  const Band& band = result.band;
   std::string text;
   for (const Seconds time :
-       {result.step_time, result.step_time_low, result.step_time_high, split.compute,
-        split.exposed_comm, split.host, split.wait, split.optimizer, result.overlapped})
+       {result.step_time, split.compute, split.exposed_comm, split.host, split.wait,
+        split.optimizer, result.overlapped, band.trace.below, band.trace.above,
+        band.calibration.below, band.calibration.above, band.computation.below,
+        band.computation.above, band.communication.below, band.communication.above})
     text += format_number(time.value()) + ' ';
   return text + to_string(basis);
 }
@@ -48,8 +51,12 @@ std::string predict(const ValidationFile& file, const MeasuredCase& one,
 PredictedStep read_prediction(const std::string& text) {
   const std::vector<std::string> words = split(text, ' ');
   const auto time = [&](std::size_t i) { return Seconds{std::stod(words[i])}; };
-  return {time(0), time(1),     time(2), {time(3), time(4), time(5), time(6), time(7)},
-          time(8), words.back()};
+  const auto margin = [&](std::size_t i) { return Margin{time(i), time(i + 1)}; };
+  return {time(0),
+          {margin(7), margin(9), margin(11), margin(13)},
+          {time(1), time(2), time(3), time(4), time(5)},
+          time(6),
+          words.back()};
 }
 
 std::vector<PredictedStep> predict_all(const ValidationFile& file,

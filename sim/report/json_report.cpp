@@ -24,6 +24,16 @@ Json or_auto(const std::optional<T>& value) {
   return value ? Json(*value) : Json("auto");
 }
 
+Json band_json(const Band& band) {
+  const auto margin = [](const Margin& one) {
+    return Json{{"below_s", one.below.value()}, {"above_s", one.above.value()}};
+  };
+  return {{"trace", margin(band.trace)},
+          {"calibration", margin(band.calibration)},
+          {"computation", margin(band.computation)},
+          {"communication", margin(band.communication)}};
+}
+
 Json split_json(const Split& split) {
   return {{"compute_s", split.compute.value()},
           {"exposed_comm_s", split.exposed_comm.value()},
@@ -236,35 +246,38 @@ std::string point_json(const Point& point, const StepResult& result, std::string
   for (const auto& [key, value] : point.settings) settings[key] = Json::parse(value);
   Json communication_basis = nullptr;
   if (result.communication_basis) communication_basis = to_string(*result.communication_basis);
-  Json json = {{"settings", settings},
-               {"engine", engine},
-               {"world_size", result.world_size},
-               {"nodes", result.nodes},
-               {"micro_batch", result.micro_batch},
-               {"accumulation_steps", point.scenario.training.accumulation_steps},
-               {"global_batch", result.global_batch},
-               {"step_time_s", result.step_time.value()},
-               {"step_time_band_s", {result.step_time_low.value(), result.step_time_high.value()}},
-               {"split", split_json(result.split)},
-               {"comm_s", result.comm.value()},
-               {"overlapped_comm_s", result.overlapped.value()},
-               {"comm_fraction", result.comm_fraction},
-               {"throughput_samples_per_s", result.throughput_samples_per_s},
-               {"scaling_efficiency", result.scaling_efficiency},
-               {"cost_per_step_usd", or_null(result.cost_per_step_usd)},
-               {"cost_per_million_samples_usd", or_null(result.cost_per_million_samples_usd)},
-               {"sent_bytes_per_rank", result.sent_per_rank.value()},
-               {"all_reduce_bytes_per_sample", result.all_reduce_bytes_per_sample},
-               {"memory", memory_json(result.memory, result.fitting)},
-               {"learning_rate", learning_rate_json(result)},
-               {"basis",
-                {{"compute", to_string(result.compute_basis)},
-                 {"communication", communication_basis},
-                 {"interference", to_string(result.interference.basis)}}},
-               {"host_bound", result.host_bound},
-               {"interference",
-                {{"computation_factor", result.interference.computation},
-                 {"communication_factor", result.interference.communication}}}};
+  Json json = {
+      {"settings", settings},
+      {"engine", engine},
+      {"world_size", result.world_size},
+      {"nodes", result.nodes},
+      {"micro_batch", result.micro_batch},
+      {"accumulation_steps", point.scenario.training.accumulation_steps},
+      {"global_batch", result.global_batch},
+      {"step_time_s", result.step_time.value()},
+      {"step_time_band_s",
+       {result.band.low(result.step_time).value(), result.band.high(result.step_time).value()}},
+      {"band_of", band_json(result.band)},
+      {"split", split_json(result.split)},
+      {"comm_s", result.comm.value()},
+      {"overlapped_comm_s", result.overlapped.value()},
+      {"comm_fraction", result.comm_fraction},
+      {"throughput_samples_per_s", result.throughput_samples_per_s},
+      {"scaling_efficiency", result.scaling_efficiency},
+      {"cost_per_step_usd", or_null(result.cost_per_step_usd)},
+      {"cost_per_million_samples_usd", or_null(result.cost_per_million_samples_usd)},
+      {"sent_bytes_per_rank", result.sent_per_rank.value()},
+      {"all_reduce_bytes_per_sample", result.all_reduce_bytes_per_sample},
+      {"memory", memory_json(result.memory, result.fitting)},
+      {"learning_rate", learning_rate_json(result)},
+      {"basis",
+       {{"compute", to_string(result.compute_basis)},
+        {"communication", communication_basis},
+        {"interference", to_string(result.interference.basis)}}},
+      {"host_bound", result.host_bound},
+      {"interference",
+       {{"computation_factor", result.interference.computation},
+        {"communication_factor", result.interference.communication}}}};
   // An empty braced list would become null, and a list of one object that object.
   json["links"] = Json::array();
   for (const LinkResult& link : result.links) json["links"].push_back(link_json(link));
@@ -511,13 +524,14 @@ Json case_json(const CaseResult& one) {
   Json json = {{"id", one.id},
                {"split", one.is_fitted ? "fit" : "test"},
                {"predicted", predicted.time.value()},
-               {"low", predicted.low.value()},
-               {"high", predicted.high.value()},
+               {"low", predicted.low().value()},
+               {"high", predicted.high().value()},
                {"measured", one.measured.value()},
                {"error", one.error()},
                {"noise", or_null(one.noise)},
                {"inside", one.is_inside()},
                {"basis", predicted.basis}};
+  json["band_of"] = band_json(predicted.band);
   json["parts"] = split_json(predicted.split);
   json["parts"]["overlapped_comm_s"] = predicted.overlapped.value();
   return json;

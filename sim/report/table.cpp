@@ -92,8 +92,8 @@ std::string result_table(const std::vector<JsonDocument>& points) {
     keys.push_back(key);
   Row heads = heads_of(keys);
   for (const char* head :
-       {"GPUs", "batch", "step ms", "compute", "exposed", "host", "wait", "optim.", "exposed %",
-        "hidden ms", "samples/s", "efficiency", "comm. basis"})
+       {"GPUs", "batch", "step ms", "80 % band", "compute", "exposed", "host", "wait", "optim.",
+        "exposed %", "hidden ms", "samples/s", "efficiency", "comm. basis"})
     heads.emplace_back(head);
   rows.push_back(heads);
   for (const JsonDocument& document : points) {
@@ -110,7 +110,12 @@ std::string result_table(const std::vector<JsonDocument>& points) {
     }
     row.push_back(point.at("world_size").dump());
     row.push_back(point.at("global_batch").dump());
-    row.push_back(milliseconds(point.at("step_time_s").number()));
+    const double step = point.at("step_time_s").number();
+    row.push_back(milliseconds(step));
+    std::vector<std::string> band;
+    for (const JsonView& end : point.at("step_time_band_s").elements())
+      band.push_back(fmt::format("{:+.1f}", 100.0 * (end.number() / step - 1.0)));
+    row.push_back(fmt::format("{} %", fmt::join(band, " ")));
     const JsonView split = point.at("split");
     for (const char* part : {"compute_s", "exposed_comm_s", "host_s", "wait_s", "optimizer_s"})
       row.push_back(milliseconds(split.at(part).number()));

@@ -369,10 +369,15 @@ namespace {
 
 std::vector<Seconds*> mean_times_of(StepResult& result) {
   Split& split = result.split;
-  return {&result.step_time, &result.step_time_low, &result.step_time_high,
-          &split.compute,    &split.exposed_comm,   &split.host,
-          &split.wait,       &split.optimizer,      &result.comm,
-          &result.overlapped};
+  std::vector<Seconds*> times = {&result.step_time, &split.compute,    &split.exposed_comm,
+                                 &split.host,       &split.wait,       &split.optimizer,
+                                 &result.comm,      &result.overlapped};
+  for (Margin* margin : {&result.band.trace, &result.band.calibration, &result.band.computation,
+                         &result.band.communication}) {
+    times.push_back(&margin->below);
+    times.push_back(&margin->above);
+  }
+  return times;
 }
 
 }  // namespace
@@ -471,18 +476,21 @@ StepResult summarize(const Point& point, const Job& job, const Timeline& timelin
   result.links = link_results(job, result.step_time);
 
   // What was seen to vary: the measured steps around their median, how far a measured micro-batch
-  // is from what the others make of it, the fit's worst residuals, each for the share of
-  // communication that it is behind.
+  // is from what the others make of it, and the fit's residuals, for the share of communication
+  // that each is behind.
   const Seconds on_gpu = result.split.compute + result.split.host + result.split.optimizer;
   const double residual = busy > Seconds{} ? residual_time / busy : 0.0;
-  const Seconds comm_error = residual * result.split.exposed_comm;
   const auto spread = [&](Seconds extreme) {
-    return measured.median > Seconds{0.0} ? (extreme - measured.median) / measured.median : 0.0;
+    return measured.median > Seconds{0.0} ? std::abs((extreme - measured.median) / measured.median)
+                                          : 0.0;
   };
-  const Seconds error = comm_error + on_gpu * estimate.relative_error;
-  result.step_time_low =
-      std::max(Seconds{}, result.step_time + on_gpu * spread(measured.fastest) - error);
-  result.step_time_high = result.step_time + on_gpu * spread(measured.slowest) + error;
+  result.band.trace = {on_gpu * (spread(measured.fastest) + estimate.relative_error),
+                       on_gpu * (spread(measured.slowest) + estimate.relative_error)};
+  result.band.calibration = {residual * result.split.exposed_comm,
+                             residual * result.split.exposed_comm};
+  if (result.world_size > 1)
+    add_model_error(result.band, on_gpu, result.split.exposed_comm + result.split.wait,
+                    result.overlapped);
 
   result.host_bound = job.program.issue() >= host_bound_share * result.step_time;
   for (const Interference& its : job.interference)

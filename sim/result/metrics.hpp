@@ -9,6 +9,7 @@
 #include "engine/job.hpp"
 #include "engine/timeline.hpp"
 #include "input/study.hpp"
+#include "result/band.hpp"
 #include "workload/micro_batch.hpp"
 
 namespace stepcast {
@@ -91,7 +92,7 @@ struct StepResult {
   std::int64_t micro_batch = 0;
   std::int64_t global_batch = 0;
   Seconds step_time;
-  Seconds step_time_low, step_time_high;
+  Band band;
   Split split;
   Seconds comm;        ///< communication stream busy, averaged over ranks
   Seconds overlapped;  ///< of that, hidden behind computation

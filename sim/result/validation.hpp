@@ -14,10 +14,14 @@ namespace stepcast {
 
 /// What was predicted of a case.
 struct PredictedStep {
-  Seconds time, low, high;  ///< the band is StepResult's
+  Seconds time;
+  Band band;
   Split split;
   Seconds overlapped;  ///< communication behind computation
   std::string basis;   ///< the weakest of computation and communication
+
+  [[nodiscard]] Seconds low() const { return band.low(time); }
+  [[nodiscard]] Seconds high() const { return band.high(time); }
 };
 
 struct CaseResult {
@@ -28,7 +32,7 @@ struct CaseResult {
   PredictedStep predicted;
   [[nodiscard]] double error() const { return predicted.time / measured - 1.0; }
   [[nodiscard]] bool is_inside() const {
-    return predicted.low <= measured && measured <= predicted.high;
+    return predicted.low() <= measured && measured <= predicted.high();
   }
 };
 

@@ -105,14 +105,43 @@ TEST_F(Summary, BandHoldsWhatWasSeenToVary) {
   change_model("/measured/0/step_time_s", R"({"median": 1, "min": 0.875, "max": 1.5})");
   const StepResult result = summarise();
   // On the GPU: 107.5 compute + 5 host + 7 optimizer. The fit behind the bucket was off by 0.125.
-  EXPECT_EQ(result.step_time_low, Seconds{157.0 - 119.5 * 0.125 - 27.5 * 0.125});
-  EXPECT_EQ(result.step_time_high, Seconds{157.0 + 119.5 * 0.5 + 27.5 * 0.125});
+  EXPECT_EQ(result.band.trace.below, Seconds{119.5 * 0.125});
+  EXPECT_EQ(result.band.trace.above, Seconds{119.5 * 0.5});
+  EXPECT_EQ(result.band.calibration.below, Seconds{27.5 * 0.125});
+  EXPECT_EQ(result.band.calibration.above, Seconds{27.5 * 0.125});
+}
+
+TEST_F(Summary, BandHoldsWhatTheModelLeavesOutOnSeveralRanks) {
+  const Band band = summarise().band;
+  EXPECT_GT(band.computation.below, Seconds{});
+  EXPECT_GT(band.computation.above, band.computation.below);  // what is left out takes time
+  EXPECT_GT(band.communication.below, Seconds{});
+  EXPECT_GT(band.communication.above, Seconds{});
+}
+
+TEST(Band, AddsUpWhatIsIndependent) {
+  // 2^2 + 4^2 + 5^2 + 6^2 = 9^2 and 1^2 + 2^2 + 4^2 + 10^2 = 11^2
+  const Band band{{Seconds{2.0}, Seconds{1.0}},
+                  {Seconds{4.0}, Seconds{2.0}},
+                  {Seconds{5.0}, Seconds{4.0}},
+                  {Seconds{6.0}, Seconds{10.0}}};
+  EXPECT_DOUBLE_EQ(band.low(Seconds{20.0}).value(), 20.0 - 9.0);
+  EXPECT_DOUBLE_EQ(band.high(Seconds{20.0}).value(), 20.0 + 11.0);
+  EXPECT_EQ(band.low(Seconds{8.0}), Seconds{});
+}
+
+TEST(Band, HiddenCommunicationCanOnlyMakeAStepLonger) {
+  Band with, without;
+  add_model_error(without, Seconds{10.0}, Seconds{2.0}, Seconds{});
+  add_model_error(with, Seconds{10.0}, Seconds{2.0}, Seconds{2.0});
+  EXPECT_EQ(with.communication.below, without.communication.below);
+  EXPECT_EQ(with.communication.above, 2.0 * without.communication.above);
+  EXPECT_EQ(with.computation.below, without.computation.below);
 }
 
 TEST_F(Summary, BandIsFiniteWhenTheMeasuredStepsTookNoTime) {
   change_model("/measured/0/step_time_s", R"({"median": 0, "min": 0, "max": 0})");
-  // 0.125: the residual of the fit alone.
-  EXPECT_EQ(summarise().step_time_low, Seconds{157.0 - 27.5 * 0.125});
+  EXPECT_EQ(summarise().band.trace.below, Seconds{});
 }
 
 TEST_F(Summary, SaysThatTheComputationWasMeasured) {
@@ -154,9 +183,7 @@ TEST(TwoBuckets, WidenTheBandByTheirResidualsForTheTimeTheyTake) {
   HandMadeStep step = two_buckets();
   step.job.lowered[0].relative_error = 0.5;  // for 30 s of the 36 s that both take
   const StepResult result = summarize(step.point, step.job, step.timeline);
-  // On the GPU: 119.5 s; the measured steps took 0.09 to 0.12 s around a median of 0.1 s.
-  EXPECT_DOUBLE_EQ(result.step_time_high.value(),
-                   157.0 + 119.5 * (0.12 - 0.1) / 0.1 + (0.5 * 30.0 + 0.125 * 6.0) / 36.0 * 27.5);
+  EXPECT_DOUBLE_EQ(result.band.calibration.above.value(), (0.5 * 30.0 + 0.125 * 6.0) / 36.0 * 27.5);
 }
 
 TEST(TwoBuckets, CountOnlyWhatIsReduced) {

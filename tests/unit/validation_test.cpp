@@ -12,8 +12,7 @@ CaseResult one(double predicted, double measured, std::optional<double> noise = 
   result.measured = Seconds{measured};
   result.noise = noise;
   result.predicted.time = Seconds{predicted};
-  result.predicted.low = Seconds{0.95 * predicted};
-  result.predicted.high = Seconds{1.05 * predicted};
+  result.predicted.band.trace = {Seconds{0.05 * predicted}, Seconds{0.05 * predicted}};
   return result;
 }
 
