@@ -74,7 +74,7 @@ bool is_order_right(const std::vector<const CaseResult*>& cases) {
       const double noise =
           std::max(one->noise.value_or(usual_noise), other->noise.value_or(usual_noise));
       const bool is_faster = (1.0 + noise) * one->measured < other->measured;
-      if (is_faster && one->predicted.time > other->predicted.time) return false;
+      if (is_faster && one->predicted.time > (1.0 + noise) * other->predicted.time) return false;
     }
   return true;
 }

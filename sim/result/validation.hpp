@@ -66,8 +66,8 @@ struct FileResult {
   [[nodiscard]] std::vector<std::string> missed() const;
 };
 
-/// Whether the predicted times stand in the measured order, where measured times that differ by
-/// less than repeats do have none.
+/// Whether the predicted times do not stand in another order than the measured ones; times that
+/// differ by less than repeats do have none, predicted or measured.
 [[nodiscard]] bool is_order_right(const std::vector<const CaseResult*>& cases);
 
 }  // namespace stepcast

@@ -57,6 +57,8 @@ TEST(Validation, OrderHoldsBeyondTheNoise) {
   EXPECT_TRUE(is_order_right({&fast, &close}));
   const CaseResult exact_fast = one(2.0, 1.0, 0.001), exact_slow = one(1.9, 1.01, 0.001);
   EXPECT_FALSE(is_order_right({&exact_fast, &exact_slow}));
+  const CaseResult tie = one(1.999, 1.01, 0.001);
+  EXPECT_TRUE(is_order_right({&exact_fast, &tie}));
 }
 
 }  // namespace
