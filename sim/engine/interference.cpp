@@ -62,6 +62,14 @@ BytesPerSecond sent_rate(const LoweredCollective& collective, const Cluster& clu
          *std::min_element(rates.begin(), rates.end());
 }
 
+/// What a collective takes on links that have no overhead: what is slowed is moving bytes.
+Seconds moving_time(const LoweredCollective& collective, const Cluster& cluster) {
+  const BytesPerSecond rate = sent_rate(collective, cluster);
+  if (rate <= BytesPerSecond{}) return {};
+  const std::vector<Bytes> sent = sent_bytes(collective.schedule);
+  return collective.work_per_byte * *std::max_element(sent.begin(), sent.end()) / rate;
+}
+
 std::optional<Interference> modelled(const LoweredCollective& collective, const Cluster& cluster) {
   const Gpu& gpu = cluster.platform().gpu;
   if (!gpu.multiprocessors || !gpu.memory_bandwidth) return std::nullopt;
@@ -106,14 +114,18 @@ std::vector<Interference> interference_of(const Job& job, const InterferenceSett
 std::vector<double> time_factors(const Job& job, const Timeline& timeline) {
   std::vector<double> factors(timeline.collectives.size(), 1.0);
   if (job.interference.empty()) return factors;
+  std::vector<Seconds> moving;
+  for (const LoweredCollective& lowered : job.lowered)
+    moving.push_back(moving_time(lowered, job.cluster));
   for (int rank = 0; rank < timeline.ranks; ++rank) {
     const std::vector<Interval> busy = computing(job, timeline, rank);
     for (std::size_t c = 0; c < factors.size(); ++c) {
       const Timeline::CollectiveTimes& times = timeline.collectives[c];
       const Interval under_way{times.start, times.end[static_cast<std::size_t>(rank)]};
       if (under_way.length() <= Seconds{}) continue;
-      const double share = overlap(under_way, busy) / under_way.length();
-      factors[c] += (job.interference_of(c).communication - 1.0) * share / timeline.ranks;
+      const double beside = overlap(under_way, busy) / under_way.length();
+      const double moved = std::min(1.0, moving[job.lowered_of[c]] / under_way.length());
+      factors[c] += (job.interference_of(c).communication - 1.0) * beside * moved / timeline.ranks;
     }
   }
   return factors;

@@ -119,6 +119,18 @@ TEST(Interference, SlowsWhatOverlapsOfACollective) {
   expect_step(job, 1.5 * ms);
 }
 
+TEST(Interference, SlowsNoOverheads) {
+  // Two rounds, each 0.5 ms of bytes and 0.5 ms of overhead: half of the 2 ms takes 3 times as long.
+  Program program;
+  program.collectives.assign(1, {1'000'000, {}});
+  program.segments = {{1, {Launch{0}, span(10 * ms, 0.0), Wait{0}}}};
+  Job job = make_job(std::move(program), ring_settings(1, infinite_chunk),
+                     Cluster(ideal_platform(1e9, 0.5 * ms), nullptr, 2, "test"));
+  job.interference = {{1.0, 3.0, Interference::Basis::set}};
+  EXPECT_NEAR(simulate_analytically(job).collectives[0].last_end().value(), 4 * ms, 1e-12);
+  expect_step(job, 10 * ms);
+}
+
 TEST(Interference, CanMakeOverlapLose) {
   const double computation = 1.0 * ms;
   Job apart = job_of({{1, {span(computation, 0.0), Launch{0}, Wait{0}}}}, 2, 1);
