@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
 
 #include <fmt/format.h>
 
@@ -92,13 +93,27 @@ std::vector<FittedFigure> fit(const ValidationFile& file,
   }
   std::vector<double> measured;
   for (const MeasuredCase* one : cases) measured.push_back(one->step_time.value());
+  // Most derivatives concern the cases of one scenario: none is predicted twice with the same
+  // figures.
+  std::map<std::pair<const MeasuredCase*, std::vector<double>>, double> known;
   const FiguresModel model = [&](const std::vector<double>& values) {
     std::vector<double> figures;
     for (std::size_t i = 0; i < values.size(); ++i)
       figures.push_back(swapped(file.fit[i], values[i]));
+    const auto its_figures = [&](const MeasuredCase* one) {
+      std::vector<double> its;
+      for (std::size_t i = 0; i < figures.size(); ++i)
+        if (concerns(file.fit[i], *one)) its.push_back(figures[i]);
+      return std::pair(one, its);
+    };
+    std::vector<const MeasuredCase*> unknown;
+    for (const MeasuredCase* one : cases)
+      if (!known.contains(its_figures(one))) unknown.push_back(one);
+    const std::vector<PredictedStep> steps = predict_all(file, unknown, figures, jobs);
+    for (std::size_t i = 0; i < steps.size(); ++i)
+      known[its_figures(unknown[i])] = steps[i].time.value();
     std::vector<double> times;
-    for (const PredictedStep& step : predict_all(file, cases, figures, jobs))
-      times.push_back(step.time.value());
+    for (const MeasuredCase* one : cases) times.push_back(known.at(its_figures(one)));
     return times;
   };
   const FiguresFit found = fit_figures(model, sought, measured, rounds);
@@ -109,7 +124,9 @@ std::vector<FittedFigure> fit(const ValidationFile& file,
     // d(1/x) = dx / x^2
     const double error =
         is_rate(file.fit[i].key) ? value.standard_error * figure * figure : value.standard_error;
-    fitted.push_back({file.fit[i].key, figure, error, found.figures[i].held});
+    const std::string name =
+        file.fit[i].key + (file.fit[i].scenario ? " of " + *file.fit[i].scenario : "");
+    fitted.push_back({name, figure, error, found.figures[i].held});
   }
   return fitted;
 }

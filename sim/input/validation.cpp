@@ -43,9 +43,10 @@ ImportedModel read_import(const std::string& name, const JsonView& json) {
   return model;
 }
 
-FittedKey read_key(const JsonView& json) {
-  json.allow_only({"key", "start", "low", "high"});
+FittedKey read_key(const JsonView& json, const std::vector<std::string>& scenarios) {
+  json.allow_only({"key", "scenario", "start", "low", "high"});
   FittedKey key;
+  if (const auto scenario = json.find("scenario")) key.scenario = scenario->word(scenarios);
   key.key = json.at("key").string();
   key.low = json.at("low").number(0.0, 1e18);
   key.high = json.at("high").number(key.low, 1e18);
@@ -107,7 +108,7 @@ ValidationFile read_validation(const std::filesystem::path& path, const JsonView
     names.push_back(name);
   }
   if (const auto fit = json.find("fit"))
-    for (const JsonView& key : fit->elements()) file.fit.push_back(read_key(key));
+    for (const JsonView& key : fit->elements()) file.fit.push_back(read_key(key, names));
   if (const auto bars = json.find("bars")) {
     bars->allow_only({"mean_abs_error", "median_abs_error", "order_right"});
     file.bars = {read_share(*bars, "mean_abs_error"), read_share(*bars, "median_abs_error"),
@@ -128,12 +129,17 @@ ValidationFile read_validation(const std::filesystem::path& path, const JsonView
   return file;
 }
 
+bool concerns(const FittedKey& key, const MeasuredCase& one) {
+  return !key.scenario || *key.scenario == one.scenario;
+}
+
 Point point_of(const ValidationFile& file, const MeasuredCase& one,
                const std::vector<double>& figures) {
   std::vector<Assignment> sets;
   for (std::size_t i = 0; i < file.fit.size(); ++i)
-    sets.push_back(
-        {file.fit[i].key, format_number(figures[i]), fmt::format("{}:/fit/{}/key", file.path, i)});
+    if (concerns(file.fit[i], one))
+      sets.push_back({file.fit[i].key, format_number(figures[i]),
+                      fmt::format("{}:/fit/{}/key", file.path, i)});
   sets.insert(sets.end(), one.sets.begin(), one.sets.end());
   return load_study(file.path, file.scenarios.at(one.scenario), sets).points[0];
 }

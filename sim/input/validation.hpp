@@ -26,7 +26,8 @@ struct MeasuredCase {
 
 /// A figure that is fitted on the cases that are for it.
 struct FittedKey {
-  std::string key;  ///< set in each scenario
+  std::string key;
+  std::optional<std::string> scenario;  ///< that it is set in; empty: in each
   double start = 0.0, low = 0.0, high = 0.0;
 };
 
@@ -65,6 +66,9 @@ struct ValidationFile {
 [[nodiscard]] bool is_validation(const JsonView& json);
 [[nodiscard]] ValidationFile read_validation(const std::filesystem::path& path,
                                              const JsonView& json);
+
+/// Whether the figure is one of the case's scenario.
+[[nodiscard]] bool concerns(const FittedKey& key, const MeasuredCase& one);
 
 /// The case's scenario, with the figures in place of what the fit's keys had.
 [[nodiscard]] Point point_of(const ValidationFile& file, const MeasuredCase& one,

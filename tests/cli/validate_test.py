@@ -116,6 +116,26 @@ def test_measured_times_of_fitted_cases_do(folder):
     assert other["cases"][-1]["predicted"] < one["cases"][-1]["predicted"]
 
 
+def test_a_figure_of_one_scenario_is_fitted_to_its_cases_alone(folder):
+    """Two scenarios on networks of 1 and of 2 GB/s, each with its own figure."""
+    slow, fast = document(bandwidth=1e9), document(bandwidth=2e9)
+    key = slow["fit"][0]
+    whole = document(
+        scenarios={"slow": slow["scenarios"]["one"], "fast": fast["scenarios"]["one"]},
+        cases=[case | {"scenario": name, "id": f"{name} {case['id']}"}
+               for name, one in (("slow", slow), ("fast", fast)) for case in one["cases"]],
+        fit=[key | {"scenario": "slow"}, key | {"scenario": "fast"}], orders=[],
+    )  # fmt: skip
+    suite, _ = result_of(folder, whole)
+    for name, bandwidth in (("slow", 1e9), ("fast", 2e9)):
+        figure = suite["fitted"][f"platform.node.nics.bandwidth_Bps of {name}"]
+        assert figure["value"] == pytest.approx(bandwidth, rel=2e-3)
+    whole["fit"][0]["scenario"] = "slwo"
+    (folder / "v.json").write_text(json.dumps(whole))
+    assert validate(folder, "v.json").stderr.startswith(
+        'stepcast: v.json:/fit/0/scenario: unknown "slwo"; did you mean "slow"?')
+
+
 @pytest.mark.parametrize(("change", "line"), [
     ({"cases": []}, "v.json:/cases: must list at least one case"),
     ({"fit": [{"key": "k", "start": 3, "low": 1, "high": 2}]}, "v.json:/fit/0/start: must be in [1, 2], got 3"),

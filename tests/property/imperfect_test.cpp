@@ -120,7 +120,8 @@ TEST(Interference, SlowsWhatOverlapsOfACollective) {
 }
 
 TEST(Interference, SlowsNoOverheads) {
-  // Two rounds, each 0.5 ms of bytes and 0.5 ms of overhead: half of the 2 ms takes 3 times as long.
+  // Two rounds, each 0.5 ms of bytes and 0.5 ms of overhead: half of the 2 ms takes 3 times as
+  // long.
   Program program;
   program.collectives.assign(1, {1'000'000, {}});
   program.segments = {{1, {Launch{0}, span(10 * ms, 0.0), Wait{0}}}};
