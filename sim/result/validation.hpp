@@ -61,6 +61,16 @@ struct FileResult {
   [[nodiscard]] std::vector<std::string> missed() const;
 };
 
+/// The test cases of several files together. A case that stands in two of them, with the same
+/// prediction, counts once.
+struct PooledErrors {
+  std::string suite;  ///< empty: all of them
+  std::size_t files = 0;
+  ErrorSummary test;
+};
+/// One for each suite, in order, then one for all. Of files that were not skipped.
+[[nodiscard]] std::vector<PooledErrors> pool(const std::vector<FileResult>& results);
+
 /// Whether the predicted times stand in the measured order, where measured times that differ by
 /// less than repeats do have none.
 [[nodiscard]] bool is_order_right(const std::vector<const CaseResult*>& cases);
