@@ -90,10 +90,10 @@ MechanismFit fit_mechanism(const Platform& machine, const std::string& nccl_vers
   for (const Curve& curve : curves)
     if (const std::string& name = curve.key().protocol; !name.empty())
       forced.emplace(name, nominal_protocol(name, machine));
-  const auto take = [&](std::map<std::string, ProtocolFigures> figures) {
+  const auto take = [&](const std::map<std::string, ProtocolFigures>& figures) {
     fit.calibration.protocols.clear();
-    for (auto& [name, of_protocol] : figures)
-      fit.calibration.protocols.push_back(std::move(of_protocol));
+    for (const auto& [name, of_protocol] : figures)
+      fit.calibration.protocols.push_back(of_protocol);
   };
   take(forced);
   fit_links(fit, curves);

@@ -59,6 +59,8 @@ Suites shipped_suites() {
       found.files.push_back(read_validation(path, document.root()));
   }
   found.collectives = shipped("platforms", ".calibration.json");
+  for (const std::string& path : shipped("tests/validation", ".calibration.json"))
+    found.collectives.push_back(path);
   return found;
 }
 

@@ -247,7 +247,7 @@ def test_sizes_that_are_left_out_reach_no_curve(folder):
 
 def shipped():
     return sorted(path for path in (ROOT / "tests/validation").glob("*.json")
-                  if json.loads(path.read_text()).get("format"))
+                  if json.loads(path.read_text()).get("format") == "stepcast.validation/1")
 
 
 @pytest.mark.parametrize("path", shipped(), ids=lambda path: path.name)
@@ -261,11 +261,28 @@ def test_shipped_suite_is_valid(path):
             assert named is None or named in whole.get("imports", {}) or (path.parent / named).is_file()
 
 
+def test_the_table_of_peers_stands_beside_them(folder):
+    path = ROOT / "tests/validation/peers_8h100.calibration.json"
+    schema("calibration").validate(json.loads(path.read_text()))
+    done = validate(folder, "collectives", str(path), "--json", "out.json")
+    assert done.returncode == 0, done
+    (suite,) = json.loads((folder / "out.json").read_text())["suites"]
+    assert suite["peers"]["mean_error"] == 0.132 and suite["summary"]["test"]["cases"] == 6
+    # Affine between the neighbours, the first left out: 2 MiB between 1 and 4 MiB.
+    assert suite["cases"][0]["predicted"] == pytest.approx(42.0e-6 + (57.0e-6 - 42.0e-6) / 3)
+
+
 def test_a_suite_without_its_traces_is_skipped_with_the_reason(folder):
     whole = document(imports={"absent": {"importer": "kineto", "files": ["absent.json.gz"]}})
     suite, text = result_of(folder, whole)
     assert suite["skipped"] == "no such file: absent.json.gz" and suite["cases"] == []
     assert "skipped: no such file: absent.json.gz" in text
+    # A list of tensors that an import takes is one of its files.
+    (folder / "layers.csv").write_text("name,parameters,forward_s,backward_s\nw,250000,0,0.010\n")
+    whole = document(imports={"listed": {"importer": "kineto", "files": ["layers.csv"],
+                                         "set": {"parameters": "tensors.json#resnet18"}}})
+    suite, _ = result_of(folder, whole)
+    assert suite["skipped"] == "no such file: tensors.json"
 
 
 def test_a_model_is_imported(folder):
