@@ -1,17 +1,14 @@
 // stepcast fit: nccl-tests logs become a report and a calibration.
 #include <algorithm>
-#include <cmath>
-#include <tuple>
 
 #include <fmt/format.h>
 
 #include "base/error.hpp"
 #include "base/text.hpp"
 #include "cli/commands.hpp"
+#include "cli/fit_mechanism.hpp"
 #include "cli/log_files.hpp"
 #include "cli/output_file.hpp"
-#include "engine/measured.hpp"
-#include "engine/overheads.hpp"
 #include "fit/curve.hpp"
 #include "fit/regimes.hpp"
 #include "input/calibration.hpp"
@@ -22,10 +19,7 @@ namespace stepcast {
 namespace {
 
 constexpr double good_residual = 0.05;  // median; above it the report calls a fit bad
-
 constexpr std::size_t named_outliers = 6;
-constexpr double most_of_nominal = 1.1;
-constexpr Bytes large_message{8.0 * (1 << 20)};  // its time is mostly bytes
 
 std::string regime_text(const Regime& regime) {
   const double rate = regime.s_per_byte.value > 0.0 ? 1e-9 / regime.s_per_byte.value : 0.0;
@@ -68,78 +62,6 @@ void print_curves(const std::string& log, const std::vector<CollectiveSample>& s
                  more > 0 ? fmt::format(" and {} more", more) : "");
     }
   }
-}
-
-/// The curve that says most about a kind of link: many ranks, large messages, the library's choice
-/// before a forced one. Null when none has large messages.
-const Curve* curve_for_links(const std::vector<Curve>& curves, bool inter_node) {
-  const Curve* best = nullptr;
-  const auto worth = [](const Curve& curve) {
-    const bool forced = !curve.key().algorithm.empty() || !curve.key().protocol.empty();
-    return std::tuple(!forced, curve.key().protocol == "Simple", curve.key().ranks);
-  };
-  for (const Curve& curve : curves)
-    if (curve.key().operation == Operation::all_reduce && curve.largest() >= large_message &&
-        (curve.key().nodes > 1) == inter_node && (best == nullptr || worth(curve) > worth(*best)))
-      best = &curve;
-  return best;
-}
-
-/// The rate with which the mechanism takes as long for the largest message as was measured. Empty
-/// where that link is not what sets the time, or the mechanism not what ran.
-std::optional<CalibrationText::Rate> fit_link(const Curve& curve, const Calibration& calibration,
-                                              std::optional<double> Calibration::*share) {
-  Calibration fitted = calibration;
-  const CurveKey& key = curve.key();
-  const bool inter_node = key.nodes > 1;
-  const Platform& machine = *calibration.machine;
-  const BytesPerSecond nominal =
-      inter_node ? machine.nics->figures.bandwidth : machine.intra_node.bandwidth;
-  double off = 0.0;
-  for (int iteration = 0; iteration < 4; ++iteration) {
-    const Cluster cluster = cluster_of(key, fitted);
-    const BytesPerSecond rate =
-        inter_node ? cluster.inter_node_bandwidth() : cluster.intra_node_bandwidth();
-    off = mechanism_time(key.operation, curve.largest(), settings_of(key), cluster) /
-          curve.at(curve.largest());
-    fitted.*share = rate / nominal * off;
-  }
-  // A link that would have to carry more than its data sheet says is not what was slow.
-  if (std::abs(off - 1.0) > good_residual || *(fitted.*share) > most_of_nominal)
-    return std::nullopt;
-  const CurveFit fit = fit_regimes(curve);
-  const FittedValue& slope = fit.regimes.back().s_per_byte;
-  const double value = (fitted.*share).value() * nominal.value();
-  return CalibrationText::Rate{
-      value, slope.value > 0.0 ? value * slope.standard_error / slope.value : 0.0, nominal.value()};
-}
-
-void fit_links(CalibrationText& text, Calibration& calibration, const std::vector<Curve>& curves) {
-  if (const Curve* curve = curve_for_links(curves, false)) {
-    text.intra_node = fit_link(*curve, calibration, &Calibration::intra_node_share);
-    if (text.intra_node)
-      calibration.intra_node_share = text.intra_node->value_Bps / text.intra_node->nominal_Bps;
-  }
-  if (const Curve* curve = curve_for_links(curves, true)) {
-    text.inter_node = fit_link(*curve, calibration, &Calibration::inter_node_share);
-    if (text.inter_node)
-      calibration.inter_node_share = text.inter_node->value_Bps / text.inter_node->nominal_Bps;
-  }
-}
-
-/// Rates from the largest messages, overheads from the small ones with these rates, and the rates
-/// again with these overheads.
-void fit_mechanism(CalibrationText& text, const Platform& machine,
-                   const std::vector<Curve>& curves) {
-  Calibration calibration;
-  calibration.platform = machine.name;
-  calibration.nccl_version = text.nccl_version;
-  calibration.machine = machine;
-  fit_links(text, calibration, curves);
-  text.overheads = fit_overheads(curves, calibration);
-  for (const OverheadFit& fit : text.overheads)
-    if (fit.is_determined()) calibration.protocols.push_back(fit.figures);
-  if (!calibration.protocols.empty()) fit_links(text, calibration, curves);
 }
 
 std::string figure_text(const FoundFigure& found, double unit, const char* unit_name) {
@@ -193,7 +115,10 @@ CalibrationText calibration_of(const FitOptions& options, const std::vector<LogC
   text.command = fmt::format("stepcast fit {}", fmt::join(names, " "));
   const std::vector<Curve> curves = curves_of(samples);
   for (const Curve& curve : curves) text.curves.emplace_back(curve.key(), fit_regimes(curve));
-  fit_mechanism(text, machine, curves);
+  const MechanismFit fit = fit_mechanism(machine, text.nccl_version, curves);
+  text.intra_node = fit.intra_node;
+  text.inter_node = fit.inter_node;
+  text.overheads = fit.overheads;
   return text;
 }
 

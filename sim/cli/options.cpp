@@ -348,8 +348,7 @@ ValidateOptions parse_validate(const std::vector<std::string>& arguments) {
   validate.html = text_of(values, "html");
   if (validate.suites.size() > 1 && validate.suites.front() == "collectives") {
     validate.files.assign(validate.suites.begin() + 1, validate.suites.end());
-    if (validate.json || validate.html)
-      throw InputError("stepcast validate", "--json and --html are for steps, not for collectives");
+    validate.suites.resize(1);
   }
   validate.jobs = jobs_of(values);
   return validate;

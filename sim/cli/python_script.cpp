@@ -2,19 +2,19 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <unistd.h>
 
 #include <fmt/format.h>
 
+#include "cli/source_tree.hpp"
+
 namespace stepcast {
 
 int become_python_script(const std::string& script, const std::vector<std::string>& arguments) {
   namespace fs = std::filesystem;
-  const char* home = std::getenv("STEPCAST_HOME");
-  const fs::path root = home != nullptr && *home != '\0' ? home : STEPCAST_SOURCE_DIR;
+  const fs::path root = source_tree();
   const fs::path path = root / "plots" / script;
   std::error_code error;
   if (!fs::exists(path, error)) {

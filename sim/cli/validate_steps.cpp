@@ -131,6 +131,16 @@ std::vector<FittedFigure> fit(const ValidationFile& file,
   return fitted;
 }
 
+constexpr const char* path_setting = "parameters";  // of an importer: FILE or FILE#NAME
+
+/// What an imported model is made of, relative to the validation file.
+std::vector<std::string> files_of(const ImportedModel& model) {
+  std::vector<std::string> files = model.files;
+  if (const auto table = model.settings.find(path_setting); table != model.settings.end())
+    files.push_back(table->second.substr(0, table->second.find('#')));
+  return files;
+}
+
 /// The file's imports as step traces in a folder of their own, while this lives.
 class ImportedModels {
  public:
@@ -145,6 +155,8 @@ class ImportedModels {
       ImportRequest request;
       for (const std::string& path : model.files) request.files.push_back(beside / path);
       request.options = model.settings;
+      if (const auto table = request.options.find(path_setting); table != request.options.end())
+        table->second = (beside / table->second).string();
       const std::filesystem::path trace = folder_ / fmt::format("{}.json", count_++);
       std::ofstream(trace) << (**importers().find(model.format))(request, [](double) {}).trace_json;
       for (auto& [key, scenario] : file.scenarios)
@@ -173,11 +185,12 @@ FileResult validate_steps(const ValidationFile& given, int jobs) {
   result.name = file.name;
   result.source = file.source;
   result.machine = file.machine;
+  result.derived = file.derived;
   result.peers = file.peers;
   result.bars = file.bars;
   const std::filesystem::path beside = std::filesystem::path(file.path).parent_path();
   for (const ImportedModel& model : file.imports)
-    for (const std::string& name : model.files)
+    for (const std::string& name : files_of(model))
       if (!std::filesystem::exists(beside / name)) {
         result.skipped = fmt::format("no such file: {}", (beside / name).string());
         return result;

@@ -52,10 +52,14 @@ std::vector<ProtocolFigures> protocols_of(const Cluster& cluster) {
   };
   const Platform& platform = cluster.platform();
   if (platform.gpu.compute_capability)
-    for (const nccl::Protocol protocol : {nccl::Protocol::ll, nccl::Protocol::ll128})
-      add_nominal(nominal_low_latency(protocol, platform));
-  if (platform.gpu.compute_capability || protocols.empty()) add_nominal(nominal_simple(platform));
+    for (const char* name : {"LL", "LL128"}) add_nominal(nominal_protocol(name, platform));
+  add_nominal(nominal_simple(platform));
   return protocols;
+}
+
+ProtocolFigures nominal_protocol(const std::string& name, const Platform& platform) {
+  if (name == "Simple") return nominal_simple(platform);
+  return nominal_low_latency(name == "LL" ? nccl::Protocol::ll : nccl::Protocol::ll128, platform);
 }
 
 double wire_bytes_per_byte(const std::string& protocol) {

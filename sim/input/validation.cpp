@@ -83,14 +83,15 @@ bool is_validation(const JsonView& json) {
 
 ValidationFile read_validation(const std::filesystem::path& path, const JsonView& json) {
   json.expect_format(format_name);
-  json.allow_only({"format", "suite", "name", "source", "machine", "peers", "imports", "scenarios",
-                   "fit", "bars", "cases", "orders"});
+  json.allow_only({"format", "suite", "name", "source", "machine", "derived", "peers", "imports",
+                   "scenarios", "fit", "bars", "cases", "orders"});
   ValidationFile file;
   file.path = path.string();
   file.suite = json.at("suite").string();
   file.name = json.at("name").string();
   file.source = json.at("source").string();
   file.machine = json.at("machine").string();
+  if (const auto derived = json.find("derived")) file.derived = derived->boolean();
   if (const auto peers = json.find("peers")) {
     peers->allow_only({"text", "mean_error"});
     file.peers = {peers->at("text").string(), peers->at("mean_error").number(0.0, 100.0)};

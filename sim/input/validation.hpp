@@ -53,6 +53,7 @@ struct ImportedModel {
 struct ValidationFile {
   std::string path;
   std::string suite, name, source, machine;
+  bool derived = false;  ///< its times come from formulas or another simulator
   std::optional<Peers> peers;
   std::vector<ImportedModel> imports;
   std::map<std::string, JsonDocument> scenarios;

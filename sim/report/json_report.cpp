@@ -541,7 +541,8 @@ Json file_result_json(const FileResult& result) {
   Json json = {{"name", result.suite},
                {"title", result.name},
                {"source", result.source},
-               {"machine", result.machine}};
+               {"machine", result.machine},
+               {"derived", result.derived}};
   json["skipped"] = result.skipped.empty() ? Json(nullptr) : Json(result.skipped);
   json["cases"] = Json::array();
   for (const CaseResult& one : result.cases) json["cases"].push_back(case_json(one));
@@ -570,6 +571,11 @@ std::string validate_json(const std::vector<FileResult>& results) {
   Json json = {{"format", "stepcast.validate/1"}, {"versions", versions_json()}};
   json["suites"] = Json::array();
   for (const FileResult& result : results) json["suites"].push_back(file_result_json(result));
+  json["pooled"] = Json::array();
+  for (const PooledErrors& one : pool(results))
+    json["pooled"].push_back({{"name", one.suite.empty() ? Json(nullptr) : Json(one.suite)},
+                              {"files", one.files},
+                              {"test", error_summary_json(one.test)}});
   return finish(json);
 }
 

@@ -100,6 +100,10 @@ void add_csv_names(const JsonDocument& point, std::vector<std::string>& names);
 
 /// What `stepcast validate` found of one file: a line a case, then the errors of all.
 [[nodiscard]] std::string validation_table(const FileResult& result);
+/// The errors of all and whether the bar is met.
+[[nodiscard]] std::string validation_summary(const FileResult& result);
+/// Each suite in one line, one for all, and what peers reached beside what was reached here.
+[[nodiscard]] std::string validation_totals(const std::vector<FileResult>& results);
 /// The whole of stepcast.validate/1.
 [[nodiscard]] std::string validate_json(const std::vector<FileResult>& results);
 /// The same as a page that needs nothing else.

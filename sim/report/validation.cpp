@@ -86,7 +86,7 @@ std::string scatter(const FileResult& result) {
   std::string svg = fmt::format(
       "<svg viewBox=\"0 0 {0} {0}\" width=\"{0}\" height=\"{0}\" role=\"img\" "
       "aria-label=\"predicted "
-      "over measured step time\"><rect width=\"{0}\" height=\"{0}\" fill=\"none\" stroke=\"#888\"/>"
+      "over measured time\"><rect width=\"{0}\" height=\"{0}\" fill=\"none\" stroke=\"#888\"/>"
       "<line x1=\"0\" y1=\"{0}\" x2=\"{0}\" y2=\"0\" stroke=\"#888\"/>",
       size);
   for (const CaseResult& one : result.cases)
@@ -96,6 +96,43 @@ std::string scatter(const FileResult& result) {
         place(one.measured), size - place(one.predicted.time), one.is_fitted ? "#999" : "#1565c0",
         escaped(one.id), 100 * one.error());
   return svg + "</svg>";
+}
+
+std::string pool_name(const PooledErrors& pooled) {
+  return pooled.suite.empty() ? "all" : pooled.suite;
+}
+
+std::vector<const FileResult*> with_peers(const std::vector<FileResult>& results) {
+  std::vector<const FileResult*> found;
+  for (const FileResult& result : results)
+    if (result.peers && result.skipped.empty()) found.push_back(&result);
+  return found;
+}
+
+std::string totals_html(const std::vector<FileResult>& results) {
+  std::string html =
+      "<h2>All files of a suite</h2>\n<table><tr><th>suite<th>files<th>cases<th>median<th>mean<th>"
+      "p90<th>worst<th>bias<th>in the band</tr>\n";
+  for (const PooledErrors& one : pool(results))
+    html += fmt::format(
+        "<tr><td>{}<td>{}<td>{}<td>{:.1f} %<td>{:.1f} %<td>{:.1f} %<td>{:.1f} %<td>{:+.1f} "
+        "%<td>{:.0f} "
+        "%</tr>\n",
+        escaped(pool_name(one)), one.files, one.test.cases, 100 * one.test.median_abs,
+        100 * one.test.mean_abs, 100 * one.test.p90_abs, 100 * one.test.max_abs,
+        100 * one.test.bias, 100 * one.test.inside);
+  html += "</table>\n";
+  const std::vector<const FileResult*> compared = with_peers(results);
+  if (compared.empty()) return html;
+  html +=
+      "<h2>Beside the best peers</h2>\n<table><tr><th>suite<th>mean error<th>peers' mean "
+      "error<th>peers</tr>\n";
+  for (const FileResult* result : compared)
+    html +=
+        fmt::format("<tr><td>{}: {}<td>{:.1f} %<td>{:.1f} %<td>{}</tr>\n", escaped(result->suite),
+                    escaped(result->name), 100 * result->summary(false).mean_abs,
+                    100 * result->peers->mean_error, escaped(result->peers->text));
+  return html + "</table>\n";
 }
 
 std::string section(const FileResult& result) {
@@ -127,6 +164,17 @@ std::string section(const FileResult& result) {
 
 }  // namespace
 
+std::string validation_summary(const FileResult& result) {
+  std::string text =
+      summary_line("test", result.summary(false)) + summary_line("fit", result.summary(true));
+  for (const FittedFigure& figure : result.fitted) text += "fitted: " + fitted_text(figure) + "\n";
+  if (result.orders > 0)
+    text += fmt::format("order by time right: {} of {}\n", result.orders_right, result.orders);
+  if (result.peers)
+    text += fmt::format("{}: {:.1f} %\n", result.peers->text, 100 * result.peers->mean_error);
+  return text + verdict(result) + "\n";
+}
+
 std::string validation_table(const FileResult& result) {
   std::string text = fmt::format("{}: {}\n{}\n\n", result.suite, result.name, result.machine);
   if (!result.skipped.empty()) return text + verdict(result) + "\n";
@@ -140,14 +188,30 @@ std::string validation_table(const FileResult& result) {
                     width, one.is_fitted ? "fit" : "test", one.predicted.time.value() * 1e3,
                     one.measured.value() * 1e3, 100 * one.error(), noise_text(one),
                     one.is_inside() ? "in" : "out", one.predicted.basis);
-  text += "\n" + summary_line("test", result.summary(false)) +
-          summary_line("fit", result.summary(true));
-  for (const FittedFigure& figure : result.fitted) text += "fitted: " + fitted_text(figure) + "\n";
-  if (result.orders > 0)
-    text += fmt::format("order by time right: {} of {}\n", result.orders_right, result.orders);
-  if (result.peers)
-    text += fmt::format("{}: {:.1f} %\n", result.peers->text, 100 * result.peers->mean_error);
-  return text + verdict(result) + "\n";
+  return text + "\n" + validation_summary(result);
+}
+
+std::string validation_totals(const std::vector<FileResult>& results) {
+  std::string text =
+      fmt::format("{:<14}  {:>5}  {:>5}  {:>7}  {:>7}  {:>7}  {:>7}  {:>7}  {:>7}\n", "suite",
+                  "files", "cases", "median", "mean", "p90", "worst", "bias", "in band");
+  for (const PooledErrors& one : pool(results))
+    if (one.test.cases > 0)
+      text += fmt::format(
+          "{:<14}  {:>5}  {:>5}  {:>5.1f} %  {:>5.1f} %  {:>5.1f} %  {:>5.1f} %  {:>+5.1f} %  "
+          "{:>5.0f} "
+          "%\n",
+          pool_name(one), one.files, one.test.cases, 100 * one.test.median_abs,
+          100 * one.test.mean_abs, 100 * one.test.p90_abs, 100 * one.test.max_abs,
+          100 * one.test.bias, 100 * one.test.inside);
+  const std::vector<const FileResult*> compared = with_peers(results);
+  if (compared.empty()) return text;
+  text += "\nmean error    peers\n";
+  for (const FileResult* result : compared)
+    text += fmt::format("{:>8.1f} %  {:>5.1f} %  {}: {} ({})\n",
+                        100 * result->summary(false).mean_abs, 100 * result->peers->mean_error,
+                        result->suite, result->name, result->peers->text);
+  return text;
 }
 
 std::string validate_html(const std::vector<FileResult>& results) {
@@ -157,7 +221,7 @@ std::string validate_html(const std::vector<FileResult>& results) {
       "<style>body{font:15px sans-serif;margin:2em;max-width:70em}table{border-collapse:collapse}"
       "td,th{border:1px solid #ccc;padding:.2em .6em;text-align:right}"
       "td:first-child,th:first-child{text-align:left}</style>\n<h1>Predicted and measured "
-      "steps</h1>\n"
+      "times</h1>\n"
       "<table><tr><th>suite<th>cases<th>median<th>mean<th>p90<th>worst<th>bias<th>in the "
       "band<th>bar</tr>\n";
   for (const FileResult& result : results) {
@@ -170,7 +234,7 @@ std::string validate_html(const std::vector<FileResult>& results) {
         100 * test.mean_abs, 100 * test.p90_abs, 100 * test.max_abs, 100 * test.bias,
         100 * test.inside, escaped(verdict(result)));
   }
-  html += "</table>\n";
+  html += "</table>\n" + totals_html(results);
   for (const FileResult& result : results) html += section(result);
   return html + "</html>\n";
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -66,6 +68,42 @@ std::vector<std::string> FileResult::missed() const {
     missed.push_back(fmt::format("{} of {} orders right, at least {:.0f} % wanted", orders_right,
                                  orders, 100 * *bars.order_right));
   return missed;
+}
+
+namespace {
+
+PooledErrors pool_of(const std::string& suite, const std::vector<const FileResult*>& files) {
+  std::set<std::tuple<std::string, double, double>> seen;
+  std::vector<const CaseResult*> cases;
+  for (const FileResult* file : files)
+    for (const CaseResult& one : file->cases)
+      if (!one.is_fitted &&
+          seen.emplace(one.id, one.predicted.time.value(), one.measured.value()).second)
+        cases.push_back(&one);
+  return {suite, files.size(), summarize(cases)};
+}
+
+}  // namespace
+
+std::vector<PooledErrors> pool(const std::vector<FileResult>& results) {
+  std::vector<std::string> suites;
+  std::vector<const FileResult*> all;
+  for (const FileResult& file : results) {
+    if (!file.skipped.empty()) continue;
+    all.push_back(&file);
+    if (std::find(suites.begin(), suites.end(), file.suite) == suites.end())
+      suites.push_back(file.suite);
+  }
+  std::vector<PooledErrors> pooled;
+  for (const std::string& suite : suites) {
+    std::vector<const FileResult*> files;
+    for (const FileResult* file : all)
+      if (file->suite == suite) files.push_back(file);
+    pooled.push_back(pool_of(suite, files));
+  }
+  std::erase_if(all, [](const FileResult* file) { return file->derived; });
+  pooled.push_back(pool_of("", all));
+  return pooled;
 }
 
 bool is_order_right(const std::vector<const CaseResult*>& cases) {

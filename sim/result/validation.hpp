@@ -54,6 +54,7 @@ struct FittedFigure {
 
 struct FileResult {
   std::string suite, name, source, machine;
+  bool derived = false;  ///< compared with formulas or another simulator, not with measured times
   std::optional<Peers> peers;
   Bars bars;
   std::string skipped;  ///< why no case was predicted; empty: all were
@@ -65,6 +66,17 @@ struct FileResult {
   /// What a bar says that is not met; empty when all are.
   [[nodiscard]] std::vector<std::string> missed() const;
 };
+
+/// The test cases of several files together. A case that stands in two of them, with the same
+/// prediction, counts once.
+struct PooledErrors {
+  std::string suite;  ///< empty: all of them
+  std::size_t files = 0;
+  ErrorSummary test;
+};
+/// One for each suite, in order, then one for all that were measured. Of files that were not
+/// skipped.
+[[nodiscard]] std::vector<PooledErrors> pool(const std::vector<FileResult>& results);
 
 /// Whether the predicted times do not stand in another order than the measured ones; times that
 /// differ by less than repeats do have none, predicted or measured.

@@ -165,14 +165,109 @@ def test_mistakes_in_a_scenario_or_a_case_name_their_place(folder):
 
 
 def test_unknown_suite(folder):
-    done = validate(folder, "dpp")
+    done = validate(folder, "dpp")  # not in the source tree, but stepcast knows where that is
     assert done.returncode == 2
-    assert done.stderr == 'stepcast: stepcast validate: unknown "dpp"; known: collectives\n'
+    assert done.stderr == ('stepcast: stepcast validate: unknown "dpp"; did you mean "ddp"? known: accumulation, '
+                           "collectives, ddp, hkbu, pollux, schedules, traces\n")
+
+
+def test_no_suites_anywhere(folder):
+    done = subprocess.run([STEPCAST, "validate"], cwd=folder, capture_output=True, text=True,
+                          env={**os.environ, "STEPCAST_HOME": str(folder)})
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr == (f"stepcast: stepcast validate: there is no tests/validation/*.json here or in {folder}: "
+                           "go to the source tree of stepcast or set STEPCAST_HOME to it\n")
+
+
+def test_files_of_a_suite_together(folder):
+    (folder / "a.json").write_text(json.dumps(document()))
+    (folder / "b.json").write_text(json.dumps(document(test_factor=1.25, bars={})))
+    (folder / "c.json").write_text(json.dumps(document(suite="other", peers={"text": "Somebody", "mean_error": 0.5})))
+    done = validate(folder, "a.json", "b.json", "c.json", "--json", "out.json", "--html", "out.html")
+    assert done.returncode == 0, done
+    result = json.loads((folder / "out.json").read_text())
+    schema("validate").validate(result)
+    pooled = {each["name"]: each for each in result["pooled"]}
+    assert list(pooled) == ["made up", "other", None]
+    # Errors of 0 and -20 %, two of each. The cases of c.json stand in a.json.
+    for name, files in (("made up", 2), (None, 3)):
+        test = pooled[name]["test"]
+        assert (pooled[name]["files"], test["cases"]) == (files, 4)
+        assert test["mean_abs_error"] == pytest.approx(0.1, abs=2e-3)
+        assert test["bias"] == pytest.approx(-0.1, abs=2e-3)
+    assert "50.0 %  other: A ring (Somebody)" in done.stdout.splitlines()[-1]
+    assert "Beside the best peers" in (folder / "out.html").read_text()
+
+
+# What is left out of the collectives of a machine, and the title of the predictions from the rest.
+LEFT_OUT = [
+    ("abci_v100", "more than 4 nodes, from up to 4", lambda sample: sample["nodes"] > 4),
+    ("abci_v100", "each number of nodes, from the others", lambda sample: sample["nodes"] == 2),
+    ("l40s_4gpu", "each number of GPUs in a node, from the others", lambda sample: sample["ranks"] == 4),
+    ("l40s_4gpu", "each algorithm and protocol that was forced, from the others",
+     lambda sample: sample.get("protocol") == "LL"),
+    ("mi355x_8gpu", "each algorithm and protocol that was forced, from the others",
+     lambda sample: (sample.get("algorithm"), sample.get("protocol")) == ("ring", "LL")),
+]
+
+
+def curve_of(sample):
+    names = [sample[key] for key in ("algorithm", "protocol") if sample.get(key)]
+    return ", ".join([f"{sample['operation']}, {sample['ranks']} ranks on {sample['nodes']}", *names])
+
+
+def collectives_of(folder, calibration):
+    (folder / "m.calibration.json").write_text(json.dumps(calibration))
+    done = validate(folder, "collectives", "m.calibration.json", "--json", "out.json")
+    assert done.returncode in (0, 4), done
+    result = json.loads((folder / "out.json").read_text())
+    schema("validate").validate(result)
+    return {suite["title"]: {case["id"]: case for case in suite["cases"]} for suite in result["suites"]}
+
+
+@pytest.mark.parametrize("name", sorted({name for name, _, _ in LEFT_OUT}))
+def test_collectives_that_are_left_out_reach_no_fit(folder, name):
+    calibration = json.loads((ROOT / f"platforms/{name}.calibration.json").read_text())
+    before = collectives_of(folder, calibration)
+    for machine, title, is_left_out in LEFT_OUT:
+        if machine != name:
+            continue
+        changed = json.loads(json.dumps(calibration))
+        curves = set()
+        for sample in changed["samples"]:
+            if is_left_out(sample):
+                sample["time_s"] *= 3
+                curves.add(f"m: {curve_of(sample)}, ")
+        whole = collectives_of(folder, changed)
+        after = whole[title]
+        left_out = [key for key in after if any(key.startswith(curve) for curve in curves)]
+        assert len(left_out) >= 8, sorted(after)
+        for key in left_out:
+            assert after[key]["predicted"] == before[title][key]["predicted"], key
+            assert after[key]["measured"] == pytest.approx(3 * before[title][key]["measured"]), key
+        # They do reach the predictions of what they are not left out of.
+        assert any(case["predicted"] != before[what][key]["predicted"]
+                   for what, cases in whole.items() for key, case in cases.items())
+
+
+def test_sizes_that_are_left_out_reach_no_curve(folder):
+    calibration = json.loads((ROOT / "platforms/rtx4090_8gpu_stock.calibration.json").read_text())
+    title = "every second size, from the others"
+    before = collectives_of(folder, calibration)[title]
+    sizes = sorted({sample["bytes"] for sample in calibration["samples"]})
+    for sample in calibration["samples"]:
+        if sample["bytes"] in sizes[1:-1:2]:
+            sample["time_s"] *= 3
+    after = collectives_of(folder, calibration)[title]
+    assert len(after) == 12
+    for key, case in after.items():
+        assert case["predicted"] == before[key]["predicted"]
+        assert case["measured"] == pytest.approx(3 * before[key]["measured"])
 
 
 def shipped():
     return sorted(path for path in (ROOT / "tests/validation").glob("*.json")
-                  if json.loads(path.read_text()).get("format"))
+                  if json.loads(path.read_text()).get("format") == "stepcast.validation/1")
 
 
 @pytest.mark.parametrize("path", shipped(), ids=lambda path: path.name)
@@ -186,11 +281,28 @@ def test_shipped_suite_is_valid(path):
             assert named is None or named in whole.get("imports", {}) or (path.parent / named).is_file()
 
 
+def test_the_table_of_peers_stands_beside_them(folder):
+    path = ROOT / "tests/validation/peers_8h100.calibration.json"
+    schema("calibration").validate(json.loads(path.read_text()))
+    done = validate(folder, "collectives", str(path), "--json", "out.json")
+    assert done.returncode == 0, done
+    (suite,) = json.loads((folder / "out.json").read_text())["suites"]
+    assert suite["peers"]["mean_error"] == 0.132 and suite["summary"]["test"]["cases"] == 6
+    # Affine between the neighbours, the first left out: 2 MiB between 1 and 4 MiB.
+    assert suite["cases"][0]["predicted"] == pytest.approx(42.0e-6 + (57.0e-6 - 42.0e-6) / 3)
+
+
 def test_a_suite_without_its_traces_is_skipped_with_the_reason(folder):
     whole = document(imports={"absent": {"importer": "kineto", "files": ["absent.json.gz"]}})
     suite, text = result_of(folder, whole)
     assert suite["skipped"] == "no such file: absent.json.gz" and suite["cases"] == []
     assert "skipped: no such file: absent.json.gz" in text
+    # A list of tensors that an import takes is one of its files.
+    (folder / "layers.csv").write_text("name,parameters,forward_s,backward_s\nw,250000,0,0.010\n")
+    whole = document(imports={"listed": {"importer": "kineto", "files": ["layers.csv"],
+                                         "set": {"parameters": "tensors.json#resnet18"}}})
+    suite, _ = result_of(folder, whole)
+    assert suite["skipped"] == "no such file: tensors.json"
 
 
 def test_a_model_is_imported(folder):

@@ -132,5 +132,16 @@ TEST_F(Choosing, FillsUpACalibrationWithNominalProtocols) {
     EXPECT_EQ(protocol.measured, protocol.name != "LL128") << protocol.name;
 }
 
+TEST_F(Choosing, AFittedProtocolLeavesTheOthersWhereNcclsTunerIsNotKnown) {
+  const Platform machine = platform("mi355x_8gpu");
+  Calibration fitted;
+  fitted.platform = machine.name;
+  fitted.protocols = {nominal_protocol("LL", machine)};
+  std::vector<std::string> names;
+  for (const ProtocolFigures& protocol : protocols_of({machine, &fitted, 8, "test"}))
+    names.push_back(protocol.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"LL", "Simple"}));
+}
+
 }  // namespace
 }  // namespace stepcast

@@ -6,8 +6,8 @@
 What the model leaves out of a step is taken for independent of what was seen to vary, and in proportion to the time
 on the GPU and to communication (docs/model.md section 5). How the four shares stand to each other minimises the
 interval score of 80 % (Gneiting & Raftery, JASA 102, 2007, section 6.2), where each suite counts as much as any
-other; then all are scaled so that 80 % of all cases lie in their bands. Only cases that nothing was fitted on
-count, and those of `schedules` do not: they were not measured. Printed is also how many cases of a suite lie in
+other; then all are scaled so that 80 % of all cases lie in their bands. Only measured steps that nothing was fitted on
+count; collectives have bands of their own. Printed is also how many cases of a suite lie in
 the bands that the other suites alone would give.
 """
 
@@ -27,7 +27,7 @@ def cases_of(result):
     suites = {}
     for suite in result["suites"]:
         for case in suite["cases"]:
-            if suite["name"] == "schedules" or case["split"] != "test" or "band_of" not in case:
+            if suite["derived"] or suite["name"] == "collectives" or case["split"] != "test":
                 continue
             parts, band, step = case["parts"], case["band_of"], case["predicted"]
             seen = [math.hypot(band["trace"][end], band["calibration"][end]) / step for end in ("below_s", "above_s")]
