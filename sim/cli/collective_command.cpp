@@ -13,11 +13,21 @@
 namespace stepcast {
 namespace {
 
-CollectiveRow simulate_size(std::int64_t bytes, const CollectiveOptions& options,
-                            const Cluster& cluster) {
+Simulation simulate_as_asked(const Job& job, EngineKind engine) {
+  switch (engine) {
+    case EngineKind::analytic: return {simulate_analytically(job), false};
+    case EngineKind::simgrid: return {simulate_with_simgrid(job), true};
+    case EngineKind::automatic: break;
+  }
+  return simulate(job);
+}
+
+/// In a child: whether SimGrid was asked (1 or 0), then the row's JSON.
+std::string simulate_size(std::int64_t bytes, const CollectiveOptions& options,
+                          const Cluster& cluster) {
   const Job job = make_job(single_collective(options.operation, bytes), options.settings, cluster);
-  const Timeline timeline = options.engine == EngineKind::analytic ? simulate_analytically(job)
-                                                                   : simulate_with_simgrid(job);
+  const Simulation simulation = simulate_as_asked(job, options.engine);
+  const Timeline& timeline = simulation.timeline;
   const Timeline::CollectiveTimes& times = timeline.collectives.front();
   const Seconds time = times.last_end() - times.start;
   const std::vector<Bytes> sent = sent_bytes_per_rank(job);
@@ -41,7 +51,7 @@ CollectiveRow simulate_size(std::int64_t bytes, const CollectiveOptions& options
     row.chooser = lowered.chooser;
     row.considered = lowered.considered;
   }
-  return row;
+  return (simulation.used_simgrid ? "1" : "0") + collective_row_json(row);
 }
 
 }  // namespace
@@ -69,19 +79,20 @@ int collective_command(const CollectiveOptions& options) {
 
   const Cluster cluster(platform, calibration ? &*calibration : nullptr, options.gpus, "--gpus",
                         options.placement);
-  const std::vector<Outcome> outcomes =
-      run_isolated(options.bytes.size(), options.jobs, [&](std::size_t i) {
-        return collective_row_json(simulate_size(options.bytes[i], options, cluster));
-      });
+  const std::vector<Outcome> outcomes = run_isolated(
+      options.bytes.size(), options.jobs,
+      [&](std::size_t i) { return simulate_size(options.bytes[i], options, cluster); });
   std::vector<std::string> rows;
   std::vector<JsonDocument> documents;
+  bool used_simgrid = false;
   for (const Outcome& outcome : outcomes) {
     if (outcome.kind == Outcome::Kind::input_error) throw InputError(outcome.text);
     if (outcome.kind == Outcome::Kind::failed) throw SimulationError(outcome.text);
-    rows.push_back(outcome.text);
-    documents.push_back(JsonDocument::parse(outcome.text, "row"));
+    used_simgrid |= outcome.text.front() == '1';
+    rows.push_back(outcome.text.substr(1));
+    documents.push_back(JsonDocument::parse(rows.back(), "row"));
   }
-  const char* engine = options.engine == EngineKind::analytic ? "analytic" : "simgrid";
+  const char* engine = used_simgrid ? "simgrid" : "analytic";
   const char* operation = to_string(options.operation);
   if (json) json->write(collective_json(platform.name, operation, engine, rows));
   if (!json || !json->is_stdout())

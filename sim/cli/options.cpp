@@ -137,8 +137,8 @@ RunOptions parse_run(const std::vector<std::string>& arguments) {
       "set", po::value<std::vector<std::string>>()->composing(), "")(
       "engine", po::value<std::string>()->default_value("auto"), "")(
       "jobs", po::value<std::string>(), "")("resume", "")("dry-run", "")("answer", "")(
-      "threshold", po::value<std::string>(), "")("scenario", po::value<std::vector<std::string>>(),
-                                                 "");
+      "no-fold", "")("threshold", po::value<std::string>(), "")(
+      "scenario", po::value<std::vector<std::string>>(), "");
   const po::variables_map values = parse(options, {{"scenario", -1}}, arguments);
 
   RunOptions run;
@@ -160,6 +160,7 @@ RunOptions parse_run(const std::vector<std::string>& arguments) {
   run.engine = engine_of(values["engine"].as<std::string>());
   run.jobs = jobs_of(values);
   run.resume = values.count("resume") > 0;
+  run.fold = values.count("no-fold") == 0;
   run.dry_run = values.count("dry-run") > 0;
   run.answer = values.count("answer") > 0;
   if (const auto text = text_of(values, "threshold")) {
@@ -193,7 +194,7 @@ CollectiveOptions parse_collective(const std::vector<std::string>& arguments) {
       "channels", po::value<std::string>(), "")("chunk-bytes", po::value<std::string>(), "")(
       "set", po::value<std::vector<std::string>>()->composing(), "")("explain", "")(
       "gpus-per-node", po::value<std::string>(), "")("placement", po::value<std::string>(), "")(
-      "engine", po::value<std::string>()->default_value("auto"), "")(
+      "engine", po::value<std::string>()->default_value("auto"), "")("no-fold", "")(
       "jobs", po::value<std::string>(), "")("json", po::value<std::string>(), "");
   const po::variables_map values = parse(options, {}, arguments);
 
@@ -230,6 +231,7 @@ CollectiveOptions parse_collective(const std::vector<std::string>& arguments) {
     cluster.set({"placement"}, *text, "--placement");
   collective.placement = read_placement(cluster.root());
   collective.engine = engine_of(values["engine"].as<std::string>());
+  collective.settings.fold = values.count("no-fold") == 0;
   collective.jobs = jobs_of(values);
   collective.json = text_of(values, "json");
   return collective;

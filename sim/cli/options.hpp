@@ -26,6 +26,7 @@ struct RunOptions {
   int trace_ranks = 0;
   bool resume = false;   ///< go on with what an interrupted run left
   bool dry_run = false;  ///< print the points only
+  bool fold = true;      ///< what is alike is simulated once
   bool answer = false;   ///< say in words what the points say
   double threshold = 0.75;
 };

@@ -56,8 +56,9 @@ std::string one_line(std::string text) {
 }
 
 /// In a child: the point's JSON on the first line, then its trace events, one a line.
-std::string simulate_point(const Point& point, const RunOptions& options,
+std::string simulate_point(Point point, const RunOptions& options,
                            std::optional<std::size_t> traced_as) {
+  point.scenario.collective.fold = options.fold;
   Job job = job_of(point);
   bool used_simgrid = options.engine == EngineKind::simgrid;
   const auto timeline_of = [&](const Job& what) {
@@ -123,8 +124,9 @@ std::unique_ptr<PointStore> open_store(const RunOptions& options, const Study& s
   std::uint64_t fingerprint = study.fingerprint;
   const std::string trace_ranks = options.trace ? std::to_string(options.trace_ranks) : "none";
   const std::string engine = std::to_string(static_cast<int>(options.engine));
+  const std::string fold = options.fold ? "fold" : "no fold";
   for (const std::string& text :
-       {std::string(version), std::string(revision), simgrid_version(), engine, trace_ranks})
+       {std::string(version), std::string(revision), simgrid_version(), engine, trace_ranks, fold})
     fingerprint = fingerprint_of(text, fingerprint);
   std::filesystem::path path = outputs.json->path();
   path += ".part";

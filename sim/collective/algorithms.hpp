@@ -47,8 +47,16 @@ struct CollectiveSpec {
   // What the two levels of `hierarchical` are.
   const CollectiveAlgorithm* between_nodes = nullptr;  ///< null: ring
   bool direct_in_node = false;                         ///< else a ring
+  /// Where rings and nodes above are the first ones of many that are alike (docs/model.md §4.1):
+  /// all ranks and all nodes. 0: they are all.
+  int ranks_in_all = 0, nodes_in_all = 0;
 
   [[nodiscard]] int ranks() const { return static_cast<int>(rings.front().size()); }
+  [[nodiscard]] int all_ranks() const { return ranks_in_all > 0 ? ranks_in_all : ranks(); }
+  [[nodiscard]] int all_nodes() const {
+    return nodes_in_all > 0 ? nodes_in_all : static_cast<int>(nodes.size());
+  }
+  [[nodiscard]] bool is_folded() const { return ranks_in_all > 0; }
   [[nodiscard]] int channels() const { return static_cast<int>(rings.size()); }
 };
 
@@ -96,6 +104,10 @@ struct Shape {
 
 struct CollectiveAlgorithm {
   Schedule (*generate)(const CollectiveSpec&);
+  /// The same without lists; null: there is no such way.
+  Schedule (*by_index)(const CollectiveSpec&) = nullptr;
+  /// Whether every node does the same as the next one, so that those that are alike can be folded.
+  bool (*turns)(const CollectiveSpec&) = nullptr;  ///< null: no
   /// How many transfers or dependencies `generate` makes, whichever is more, so that an absurd
   /// chunk size is refused before it is tried.
   double (*count_transfers)(const CollectiveSpec&);

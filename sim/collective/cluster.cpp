@@ -134,6 +134,57 @@ void Cluster::slow_down(const Imperfections::SlowNic& slow) {
   degraded_ = true;
 }
 
+int Cluster::period() const {
+  if (platform_->fabric.node_pair) return nodes();  // whose links would have to turn too
+  for (int period = 1; period <= nodes() / 2; ++period)
+    if (nodes() % period == 0 && repeats_after(period)) return period;
+  return nodes();
+}
+
+bool Cluster::repeats_after(int period) const {
+  const auto same = [&](int link, int other) {
+    return bandwidths_[static_cast<std::size_t>(link)] ==
+           bandwidths_[static_cast<std::size_t>(other)];
+  };
+  for (int node = 0; node < nodes(); ++node) {
+    const int other = (node + period) % nodes();
+    if (gpus_used(node) != gpus_used(other)) return false;
+    for (int link = 0; link < links_per_node(); ++link)
+      if (!same(node * links_per_node() + link, other * links_per_node() + link)) return false;
+  }
+  const std::vector<FabricLevel>& levels = platform_->fabric.levels;
+  for (std::size_t level = 0; level < levels.size(); ++level) {
+    const int in_group = levels[level].nodes_per_group;
+    if (nodes() <= in_group) continue;  // nothing leads out of its only group
+    // Whole groups take each other's places, so their links do.
+    if (period % in_group != 0) return false;
+    const int per_group = 2 * (platform_->fabric.rails ? nic_count() : 1);
+    const int links = nodes() / in_group * per_group;
+    for (int link = 0; link < links; ++link)
+      if (!same(first_fabric_link_[level] + link,
+                first_fabric_link_[level] + (link + period / in_group * per_group) % links))
+        return false;
+  }
+  return true;
+}
+
+int Cluster::folded_link(int link, int period, int nodes) const {
+  // Of `count` things with so many links each, the first `kept` are there and repeat after `turn`.
+  const auto fold = [](int inside, int each, int kept, int turn) {
+    const int which = inside / each;
+    return (which < kept ? which : which % turn) * each + inside % each;
+  };
+  const int of_nodes = this->nodes() * links_per_node();
+  if (link < of_nodes) return fold(link, links_per_node(), nodes, period);
+  std::size_t level = first_fabric_link_.size() - 1;
+  while (link < first_fabric_link_[level]) --level;
+  const int in_group = platform_->fabric.levels[level].nodes_per_group;
+  if (this->nodes() <= in_group) return link;
+  const int first = first_fabric_link_[level];
+  return first + fold(link - first, 2 * (platform_->fabric.rails ? nic_count() : 1),
+                      nodes / in_group, period / in_group);
+}
+
 int Cluster::group_of(const FabricLevel& level, int node, int nic) const {
   const int group = node / level.nodes_per_group;
   return platform_->fabric.rails ? group * nic_count() + nic : group;

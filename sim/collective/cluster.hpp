@@ -55,6 +55,14 @@ class Cluster {
   /// How many of the node's GPUs have a rank.
   [[nodiscard]] int gpus_used(int node) const { return static_cast<int>(ranks_of(node).size()); }
 
+  /// After how many nodes they repeat: with every node in the place of the one so far before it
+  /// (the first ones of the last) the same GPUs are in use over links of the same rates. nodes()
+  /// where only the whole turn is like that.
+  [[nodiscard]] int period() const;
+  /// Among the links of the first `nodes` nodes the one that takes the place of this one, when
+  /// nodes repeat after `period`.
+  [[nodiscard]] int folded_link(int link, int period, int nodes) const;
+
   [[nodiscard]] const std::vector<BytesPerSecond>& bandwidths() const { return bandwidths_; }
   [[nodiscard]] BytesPerSecond intra_node_bandwidth() const { return intra_node_; }
   [[nodiscard]] BytesPerSecond inter_node_bandwidth() const { return inter_node_; }
@@ -81,6 +89,7 @@ class Cluster {
   };
 
   void place_ranks(const Placement& placement);
+  [[nodiscard]] bool repeats_after(int period) const;
   void add_fabric();
   /// The group of a level that a NIC is in.
   [[nodiscard]] int group_of(const FabricLevel& level, int node, int nic) const;

@@ -15,7 +15,7 @@ namespace stepcast {
 namespace {
 
 constexpr const char* fitted_algorithm = "ring";  // what the figures of a calibration are of
-constexpr double most_transfers = 1e8;            // about 5 GB of schedule
+constexpr double most_by_index = 1e10;            // transfers that need no list: about 20 s
 
 Basis basis_of(const std::string& algorithm, const ProtocolFigures& protocol, Bytes bytes,
                const Cluster& cluster) {
@@ -27,10 +27,10 @@ Basis basis_of(const std::string& algorithm, const ProtocolFigures& protocol, By
   return inside ? Basis::interpolated : Basis::extrapolated;
 }
 
-void refuse_too_many(double transfers, const CollectiveSettings& settings, const Cluster& cluster,
-                     Bytes bytes) {
-  if (transfers <= most_transfers) return;
-  const std::string limit = fmt::format("at most {:.0e} are simulated", most_transfers);
+void refuse_too_many(double transfers, double most, const CollectiveSettings& settings,
+                     const Cluster& cluster, Bytes bytes) {
+  if (transfers <= most) return;
+  const std::string limit = fmt::format("at most {:.0e} are simulated", most);
   if (const auto& chunk = settings.chunk_bytes; chunk.value && *chunk.value != infinite_chunk)
     throw InputError(chunk.origin, fmt::format("{} cuts {} into {:.3g} transfers; {}", *chunk.value,
                                                format_bytes(bytes.value()), transfers, limit));
@@ -132,11 +132,30 @@ BytesPerSecond fastest_route(const LoweredCollective& lowered, const Cluster& cl
   return rates.empty() ? BytesPerSecond{} : *std::max_element(rates.begin(), rates.end());
 }
 
-Bytes largest_transfer(const Schedule& schedule) {
-  Bytes largest;
-  for (const Transfer& transfer : schedule.transfers)
-    largest = std::max(largest, schedule.bytes_of(transfer));
-  return largest;
+/// Nodes that do the same, where that is known beforehand; else why not.
+std::optional<NodeFold> fold_nodes(const CollectiveSpec& spec, const CollectiveChoice& choice,
+                                   bool wanted, const Cluster& cluster, std::string& why_not) {
+  const int nodes = cluster.nodes();
+  if (!wanted) {
+    why_not = "--no-fold";
+    return std::nullopt;
+  }
+  if (choice.algorithm->turns == nullptr) {
+    why_not = choice.algorithm_name + " does something else on each node";
+    return std::nullopt;
+  }
+  if (!choice.algorithm->turns(spec)) {
+    why_not = choice.algorithm_name + " is not the same on each node with these chunks or levels";
+    return std::nullopt;
+  }
+  const int period = cluster.period();
+  // With three nodes at least a rank's predecessor and its successor are not the same, and with two
+  // periods every link between groups of nodes is passed.
+  const int first = std::max(2, (3 + period - 1) / period) * period;
+  if (first < nodes) return NodeFold{period, first};
+  why_not = period == nodes && nodes > 3 ? "no two nodes are alike"
+                                         : fmt::format("there are {} nodes only", nodes);
+  return std::nullopt;
 }
 
 /// What the overheads, rates and flags of the protocol make of each connection. The slices of a
@@ -159,7 +178,7 @@ void set_costs(LoweredCollective& lowered, const CollectiveChoice& choice, const
              rate < fastest_route(lowered, cluster))
       lowered.channel_rate = rate;
   }
-  if (!lowered.schedule.transfers.empty()) lowered.launch = protocol.launch;
+  if (!lowered.schedule.is_empty()) lowered.launch = protocol.launch;
 }
 
 }  // namespace
@@ -187,26 +206,46 @@ LoweredCollective lower(Operation operation, Bytes bytes, const CollectiveSettin
         collective_algorithms(Operation::all_reduce).find(*settings.inter_node_algorithm.value);
   const Chunks chunks = set_chunks(spec, choice, settings, cluster, folding.each);
   lowered.chunk = chunks.chunk;
+  lowered.fold = fold_nodes(spec, choice, settings.fold, cluster, lowered.why_not_folded);
+  std::vector<Ring> first_rings;
+  if (lowered.fold) {
+    first_rings = through_first_nodes(rings, lowered.fold->nodes, cluster);
+    spec.ranks_in_all = cluster.ranks();
+    spec.nodes_in_all = cluster.nodes();
+    spec.nodes.resize(static_cast<std::size_t>(lowered.fold->nodes));
+    for (std::size_t channel = 0; channel < spec.rings.size(); ++channel)
+      spec.rings[channel] = first_rings[channel % rings.size()].ranks;
+  }
 
-  refuse_too_many(choice.algorithm->count_transfers(spec), settings, cluster, bytes);
-  lowered.schedule = choice.algorithm->generate(spec);
+  const bool by_index = choice.algorithm->by_index != nullptr;
+  const bool is_cut = settings.chunk_bytes.value && *settings.chunk_bytes.value != infinite_chunk;
+  refuse_too_many(choice.algorithm->count_transfers(spec),
+                  by_index && !is_cut ? most_by_index : most_listed_transfers, settings, cluster,
+                  bytes);  // sizes of chunks are listed
+  lowered.schedule = (by_index ? choice.algorithm->by_index : choice.algorithm->generate)(spec);
   if (chunks.in_flight) limit_in_flight(lowered.schedule, *chunks.in_flight);
   // A chunk is never more than there is to cut.
   if (choice.chunking == Chunking::plain && !lowered.schedule.chunk_bytes.empty())
     lowered.chunk = std::min(chunks.chunk, largest_transfer(lowered.schedule) / folding.each);
-  lowered.routes = routes_of(lowered.schedule, rings, cluster);
+  lowered.routes = routes_of(lowered.schedule, lowered.fold ? first_rings : rings, cluster);
   set_costs(lowered, choice, cluster, folding.each, chunks.slices);
   lowered.chooser = std::move(choice.chooser);
   lowered.considered = std::move(choice.considered);
   return lowered;
 }
 
-Seconds LoweredCollective::time_to_know(std::size_t dependency, std::size_t transfer) const {
-  const Connection& before = schedule.connection_of(dependency);
-  const int sender = schedule.connection_of(transfer).src;
+int NodeFold::representative(int rank, const Cluster& cluster) const {
+  const int node = cluster.node_of(rank);
+  return node < nodes
+             ? rank
+             : cluster.ranks_of(node % period)[static_cast<std::size_t>(cluster.gpu_of(rank))];
+}
+
+Seconds LoweredCollective::time_to_know(int dependency, int transfer) const {
+  const Connection& before = schedule.connections[static_cast<std::size_t>(dependency)];
+  const int sender = schedule.connections[static_cast<std::size_t>(transfer)].src;
   if (before.src == sender) return {};
-  const std::size_t heard_over = before.dst == sender ? dependency : transfer;
-  return latency[static_cast<std::size_t>(schedule.transfers[heard_over].connection)];
+  return latency[static_cast<std::size_t>(before.dst == sender ? dependency : transfer)];
 }
 
 std::vector<int> connections_per_link(const LoweredCollective& collective, std::size_t links) {

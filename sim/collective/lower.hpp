@@ -17,6 +17,16 @@
 
 namespace stepcast {
 
+/// Where nodes are alike, the schedule is of the first ones only, as if they were all: what happens
+/// on them repeats on the others (docs/model.md §4.1).
+struct NodeFold {
+  int period = 0;  ///< node i does the same as node i - period
+  int nodes = 0;   ///< those in the schedule
+
+  /// The rank in the schedule that does the same as this one.
+  [[nodiscard]] int representative(int rank, const Cluster& cluster) const;
+};
+
 struct LoweredCollective {
   Operation operation = Operation::all_reduce;
   Bytes bytes;
@@ -30,6 +40,8 @@ struct LoweredCollective {
   double relative_error = 0.0;  ///< of its time: how far the fit or the curve behind it is off
   Seconds launch;               ///< from the last rank's arrival to the first transfers
   Schedule schedule;
+  std::optional<NodeFold> fold;  ///< of the schedule
+  std::string why_not_folded;    ///< for people
   // For each connection of the schedule:
   std::vector<Route> routes;
   std::vector<Seconds> alpha;    ///< overhead of each transfer, during which the connection is busy
@@ -39,9 +51,13 @@ struct LoweredCollective {
   double work_per_byte = 1.0;        ///< what payload takes of a link's time: 1 / efficiency
   double wire_bytes_per_byte = 1.0;  ///< payload with the protocol's flags
 
-  /// From the end of a transfer until the sender of one that depends on it knows: at once if it
-  /// sent both, when it arrives if it receives it, else with the word that the receiver has room.
-  [[nodiscard]] Seconds time_to_know(std::size_t dependency, std::size_t transfer) const;
+  /// From the end of a transfer until the sender of one that depends on it knows, by their
+  /// connections: at once if it sent both, when it arrives if it receives it, else with the word
+  /// that the receiver has room.
+  [[nodiscard]] Seconds time_to_know(int dependency, int transfer) const;
+  [[nodiscard]] int representative(int rank, const Cluster& cluster) const {
+    return fold ? fold->representative(rank, cluster) : rank;
+  }
 };
 
 /// `rings` are find_rings(cluster); what the settings leave open is chosen (choice.hpp). Throws

@@ -262,6 +262,7 @@ std::vector<Ring> rings_over_nodes(const Cluster& cluster) {
   for (int channel = 0; channel < channels; ++channel) {
     Ring& ring = rings[static_cast<std::size_t>(channel)];
     const int nic = nics[static_cast<std::size_t>(channel) % nics.size()];
+    ring.nic = nic;
     const auto path_through = [&](int node) -> const Path& {
       return paths[cluster.gpus_used(node)][static_cast<std::size_t>(channel)];
     };
@@ -280,6 +281,24 @@ std::vector<Ring> rings_over_nodes(const Cluster& cluster) {
 }
 
 }  // namespace
+
+std::vector<Ring> through_first_nodes(const std::vector<Ring>& rings, int nodes,
+                                      const Cluster& cluster) {
+  std::size_t places = 0;  // rings pass the nodes in order
+  for (int node = 0; node < nodes; ++node)
+    places += static_cast<std::size_t>(cluster.gpus_used(node));
+  std::vector<Ring> first;
+  for (const Ring& ring : rings) {
+    const auto end = static_cast<std::ptrdiff_t>(places);
+    Ring part{{ring.ranks.begin(), ring.ranks.begin() + end},
+              {ring.hops.begin(), ring.hops.begin() + end - 1},
+              ring.nic};
+    part.hops.push_back(
+        cluster.between_nodes(part.ranks.back(), part.ranks.front(), ring.nic, ring.nic));
+    first.push_back(std::move(part));
+  }
+  return first;
+}
 
 std::vector<Ring> find_rings(const Cluster& cluster) {
   if (cluster.ranks() == 1) return {{{0}, {}}};

@@ -7,22 +7,141 @@
 #include <numeric>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "base/error.hpp"
 #include "collective/algorithms.hpp"
 
 namespace stepcast {
+namespace {
+
+/// What each place of a channel sends of one loop of a ring. It forwards every block but one while
+/// they are reduced and every block but one while they are gathered.
+void add_loop_of_ring(const Schedule& schedule, int channel, int loop, std::vector<Bytes>& bytes) {
+  const RingSteps& ring = *schedule.ring;
+  const auto block_at = [&](int place) {
+    Bytes sum;
+    // The block that bears the place's rank is sent in step n - 1, were there such a one.
+    const std::size_t first =
+        schedule.first_chunk_of(channel, loop, ring.places - 1, place % ring.places);
+    for (int piece = 0; piece < ring.pieces; ++piece)
+      sum += schedule.chunk_bytes[first + static_cast<std::size_t>(piece)];
+    return sum;
+  };
+  // A sum of equal blocks is a product, or it would depend on how many places there are.
+  std::vector<Bytes> own;
+  for (int place = 0; place < ring.places; ++place) own.push_back(block_at(place));
+  Bytes all = own.front() * ring.blocks;
+  if (std::any_of(own.begin(), own.end(), [&](Bytes size) { return size != own.front(); }))
+    all = std::accumulate(own.begin(), own.end(), Bytes{});
+  for (int place = 0; place < ring.places; ++place) {
+    Bytes& sent = bytes[static_cast<std::size_t>(channel * ring.places + place)];
+    if (ring.first < ring.reducing) sent += all - own[static_cast<std::size_t>(place)];
+    if (ring.last > ring.reducing)
+      sent += all - own[static_cast<std::size_t>((place + 1) % ring.places)];
+  }
+}
+
+void list_loop_of_ring(Schedule& schedule, int channel, int loop, int& last_step_begin) {
+  const RingSteps& ring = *schedule.ring;
+  const int per_step = ring.places * ring.pieces;
+  for (int step = ring.first; step < ring.last; ++step) {
+    const int step_begin = static_cast<int>(schedule.transfers.size());
+    for (int place = 0; place < ring.places; ++place) {
+      const int before = (place - 1 + ring.places) % ring.places;
+      const auto chunk = static_cast<int>(schedule.first_chunk_of(channel, loop, step, place));
+      for (int piece = 0; piece < ring.pieces; ++piece) {
+        schedule.dependencies_begin.push_back(static_cast<int>(schedule.dependencies.size()));
+        if (step > ring.first)
+          schedule.dependencies.push_back(step_begin - per_step + before * ring.pieces + piece);
+        else if (last_step_begin >= 0)
+          schedule.dependencies.push_back(last_step_begin + (before + 1) * ring.pieces - 1);
+        schedule.transfers.push_back({.connection = channel * ring.places + place,
+                                      .first_chunk = chunk + piece,
+                                      .reduce = step < ring.reducing});
+      }
+    }
+    last_step_begin = step_begin;
+  }
+}
+
+}  // namespace
+
+double RingSteps::transfers() const {
+  return static_cast<double>(places) * loops * steps() * pieces;
+}
+
+std::size_t Schedule::first_chunk_of(int channel, int loop, int step, int place) const {
+  const int n = ring->places;
+  const int sends = ((place - 1 - step) % n + n) % n;
+  const int owner =
+      ring->blocks > n ? 0 : connections[static_cast<std::size_t>(channel * n + sends)].src;
+  return (static_cast<std::size_t>(channel * ring->loops + loop) *
+              static_cast<std::size_t>(ring->blocks) +
+          static_cast<std::size_t>(owner)) *
+         static_cast<std::size_t>(ring->pieces);
+}
+
+Schedule listed(Schedule schedule) {
+  if (!schedule.ring) return schedule;
+  const RingSteps ring = *schedule.ring;
+  const auto channels = static_cast<int>(schedule.connections.size()) / std::max(1, ring.places);
+  if (const double count = channels * ring.transfers(); count > most_listed_transfers)
+    throw SimulationError(
+        fmt::format("{:.3g} transfers of a ring whose links are shared; at most {:.0e} are "
+                    "simulated",
+                    count, most_listed_transfers));
+  for (int channel = 0; channel < channels; ++channel) {
+    int last_step_begin = -1;  // of the loop before
+    for (int loop = 0; loop < ring.loops; ++loop)
+      list_loop_of_ring(schedule, channel, loop, last_step_begin);
+  }
+  schedule.dependencies_begin.push_back(static_cast<int>(schedule.dependencies.size()));
+  schedule.ring.reset();
+  if (ring.in_flight > 0) limit_in_flight(schedule, ring.in_flight);
+  return schedule;
+}
+
+std::vector<Bytes> bytes_of_connections(const Schedule& schedule) {
+  std::vector<Bytes> bytes(schedule.connections.size());
+  if (!schedule.ring) {
+    for (const Transfer& transfer : schedule.transfers)
+      bytes[static_cast<std::size_t>(transfer.connection)] += schedule.bytes_of(transfer);
+    return bytes;
+  }
+  if (schedule.is_empty()) return bytes;
+  const auto channels = static_cast<int>(schedule.connections.size()) / schedule.ring->places;
+  for (int channel = 0; channel < channels; ++channel)
+    for (int loop = 0; loop < schedule.ring->loops; ++loop)
+      add_loop_of_ring(schedule, channel, loop, bytes);
+  return bytes;
+}
+
+Bytes largest_transfer(const Schedule& schedule) {
+  Bytes largest;
+  if (schedule.ring) {
+    if (schedule.is_empty()) return largest;
+    return *std::max_element(schedule.chunk_bytes.begin(), schedule.chunk_bytes.end());
+  }
+  for (const Transfer& transfer : schedule.transfers)
+    largest = std::max(largest, schedule.bytes_of(transfer));
+  return largest;
+}
 
 std::vector<Bytes> sent_bytes(const Schedule& schedule) {
   std::vector<Bytes> sent(static_cast<std::size_t>(schedule.ends()));
-  for (const Transfer& transfer : schedule.transfers) {
-    const Connection& connection =
-        schedule.connections[static_cast<std::size_t>(transfer.connection)];
-    sent[static_cast<std::size_t>(connection.src)] += schedule.bytes_of(transfer);
-  }
+  const std::vector<Bytes> bytes = bytes_of_connections(schedule);
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    sent[static_cast<std::size_t>(schedule.connections[i].src)] += bytes[i];
   sent.resize(static_cast<std::size_t>(schedule.ranks));
   return sent;
 }
 
 void limit_in_flight(Schedule& schedule, int most) {
+  if (schedule.ring) {
+    schedule.ring->in_flight = most;
+    return;
+  }
   const std::size_t count = schedule.transfers.size();
   const auto hands_on = [&](std::size_t later, std::size_t earlier) {
     const Transfer& a = schedule.transfers[earlier];
@@ -112,7 +231,7 @@ std::vector<Bytes> Pieces::of_whole_buffer() const {
 }
 
 std::vector<std::vector<int>> nodes_along_ring(const CollectiveSpec& spec, int channel) {
-  std::vector<std::size_t> node_of(static_cast<std::size_t>(spec.ranks()));
+  std::vector<std::size_t> node_of(static_cast<std::size_t>(spec.all_ranks()));
   for (std::size_t node = 0; node < spec.nodes.size(); ++node)
     for (const int rank : spec.nodes[node]) node_of[static_cast<std::size_t>(rank)] = node;
   std::vector<std::vector<int>> ordered(spec.nodes.size());

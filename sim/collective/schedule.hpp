@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <tuple>
 #include <vector>
@@ -10,6 +11,8 @@
 #include "base/units.hpp"
 
 namespace stepcast {
+
+constexpr double most_listed_transfers = 1e8;  // about 5 GB of schedule
 
 /// A sender, a receiver and the channel that joins them. It serves its transfers one after the
 /// other, in the order of their index. An end from Schedule::ranks on is a switch that reduces and
@@ -29,6 +32,23 @@ struct Transfer {
   bool reduce = false;  ///< the receiver adds it to its own copy; else it replaces the copy
 };
 
+/// The steps of rings, whose transfers need no list: in each step every place sends what its
+/// predecessor sent it one step earlier. Place i of channel c sends over connection c * places + i
+/// to the next one; step after step, and in a step piece after piece; a loop begins when the
+/// predecessor is done with the one before.
+struct RingSteps {
+  int places = 0;
+  int blocks = 0;  ///< one for each rank; of more than there are places all are alike
+  int loops = 1;
+  int pieces = 1;           ///< of a block
+  int first = 0, last = 0;  ///< steps first to last - 1 of an AllReduce
+  int reducing = 0;         ///< those below reduce
+  int in_flight = 0;        ///< limit_in_flight; 0: none
+
+  [[nodiscard]] int steps() const { return last - first; }
+  [[nodiscard]] double transfers() const;  ///< of a channel
+};
+
 /// Invariants: a transfer depends only on transfers of lower index, so the list is a topological
 /// order; the chunks of a schedule partition the buffer.
 ///
@@ -45,6 +65,8 @@ struct Schedule {
   std::vector<int> dependencies;
   std::vector<int> dependencies_begin;
   std::vector<Bytes> chunk_bytes;  ///< size of each piece: a fluid amount, S/n need not be whole
+  /// Stands for transfers and dependencies, which are empty then.
+  std::optional<RingSteps> ring = {};
 
   [[nodiscard]] int ends() const { return ranks + switches; }
   [[nodiscard]] std::span<const int> dependencies_of(std::size_t transfer) const {
@@ -61,8 +83,20 @@ struct Schedule {
     for (int i = 0; i < transfer.chunks; ++i) sum += first[i];
     return sum;
   }
+  [[nodiscard]] bool is_empty() const {
+    return ring ? ring->transfers() == 0.0 : transfers.empty();
+  }
+  /// Of a ring: the first piece of what a place of a channel sends in a step of a loop.
+  [[nodiscard]] std::size_t first_chunk_of(int channel, int loop, int step, int place) const;
 };
 
+/// With the transfers of a ring written out. Throws SimulationError where they would not fit in
+/// memory.
+[[nodiscard]] Schedule listed(Schedule schedule);
+
+/// Bytes over each connection.
+[[nodiscard]] std::vector<Bytes> bytes_of_connections(const Schedule& schedule);
+[[nodiscard]] Bytes largest_transfer(const Schedule& schedule);
 /// Bytes that each rank sends; what a switch sends is not a rank's.
 [[nodiscard]] std::vector<Bytes> sent_bytes(const Schedule& schedule);
 

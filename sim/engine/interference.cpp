@@ -10,13 +10,13 @@
 namespace stepcast {
 namespace {
 
-/// When a rank computes: disjoint, in order.
-std::vector<Interval> computing(const Job& job, const Timeline& timeline, int rank) {
+/// When the ranks of a class compute: disjoint, in order.
+std::vector<Interval> computing(const Job& job, const Timeline& timeline, std::size_t rank_class) {
   std::vector<Interval> intervals;
   std::size_t task = 0;
   for (const Segment& segment : job.program.segments)
     for (const Task& step : segment.tasks) {
-      const Interval& interval = timeline.task(rank, task++);
+      const Interval& interval = timeline.task(rank_class, task++);
       const auto* compute = std::get_if<Compute>(&step);
       if (compute != nullptr && compute->phase != Phase::host && interval.length() > Seconds{})
         intervals.push_back(interval);
@@ -117,17 +117,20 @@ std::vector<double> time_factors(const Job& job, const Timeline& timeline) {
   std::vector<Seconds> moving;
   for (const LoweredCollective& lowered : job.lowered)
     moving.push_back(moving_time(lowered, job.cluster));
-  for (int rank = 0; rank < timeline.ranks; ++rank) {
-    const std::vector<Interval> busy = computing(job, timeline, rank);
+  const std::vector<int> sizes = timeline.class_sizes();
+  std::vector<std::vector<double>> shares(factors.size(), std::vector<double>(sizes.size(), 0.0));
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const std::vector<Interval> busy = computing(job, timeline, i);
     for (std::size_t c = 0; c < factors.size(); ++c) {
       const Timeline::CollectiveTimes& times = timeline.collectives[c];
-      const Interval under_way{times.start, times.end[static_cast<std::size_t>(rank)]};
-      if (under_way.length() <= Seconds{}) continue;
-      const double beside = overlap(under_way, busy) / under_way.length();
-      const double moved = std::min(1.0, moving[job.lowered_of[c]] / under_way.length());
-      factors[c] += (job.interference_of(c).communication - 1.0) * beside * moved / timeline.ranks;
+      const Interval under_way{times.start, times.end[i]};
+      if (under_way.length() > Seconds{})
+        shares[c][i] = overlap(under_way, busy) / under_way.length() *
+                       std::min(1.0, moving[job.lowered_of[c]] / under_way.length());
     }
   }
+  for (std::size_t c = 0; c < factors.size(); ++c)
+    factors[c] += (job.interference_of(c).communication - 1.0) * mean_over_ranks(shares[c], sizes);
   return factors;
 }
 

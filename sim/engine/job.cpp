@@ -23,6 +23,7 @@ CollectiveSettings settings_for(const Collective& collective, CollectiveSettings
 Job make_job(Program program, const CollectiveSettings& settings, const Cluster& cluster) {
   check_names(Operation::all_reduce, settings, cluster);
   Job job{cluster, std::move(program), {}, {}};
+  job.fold = settings.fold;
   if (job.program.collectives.empty()) return job;
   const std::vector<Ring> rings = find_rings(cluster);
   std::map<std::pair<Operation, std::int64_t>, std::size_t> known;  // by size
@@ -76,14 +77,19 @@ std::vector<Bytes> wire_bytes_per_link(const Job& job) {
   const std::vector<std::int64_t> runs = runs_per_step(job.program);
   for (std::size_t c = 0; c < runs.size(); ++c) {
     const LoweredCollective& collective = job.collective(c);
-    std::vector<Bytes> of_connection(collective.routes.size());
-    for (const Transfer& transfer : collective.schedule.transfers)
-      of_connection[static_cast<std::size_t>(transfer.connection)] +=
-          collective.schedule.bytes_of(transfer);
+    const std::vector<Bytes> of_connection = bytes_of_connections(collective.schedule);
+    std::vector<Bytes> wire(total.size());
     for (std::size_t i = 0; i < of_connection.size(); ++i)
       for (const int link : collective.routes[i].links)
-        total[static_cast<std::size_t>(link)] +=
+        wire[static_cast<std::size_t>(link)] +=
             of_connection[i] * (collective.wire_bytes_per_byte * static_cast<double>(runs[c]));
+    for (std::size_t link = 0; link < total.size(); ++link) {
+      const auto index = static_cast<int>(link);
+      total[link] += wire[static_cast<std::size_t>(
+          collective.fold
+              ? job.cluster.folded_link(index, collective.fold->period, collective.fold->nodes)
+              : index)];
+    }
   }
   return total;
 }
@@ -92,9 +98,12 @@ std::vector<Bytes> sent_bytes_per_rank(const Job& job) {
   std::vector<Bytes> total(static_cast<std::size_t>(job.cluster.ranks()));
   const std::vector<std::int64_t> runs = runs_per_step(job.program);
   for (std::size_t c = 0; c < runs.size(); ++c) {
-    const std::vector<Bytes> sent = sent_bytes(job.collective(c).schedule);
+    const LoweredCollective& collective = job.collective(c);
+    const std::vector<Bytes> sent = sent_bytes(collective.schedule);
     for (std::size_t rank = 0; rank < sent.size(); ++rank)
-      total[rank] += sent[rank] * static_cast<double>(runs[c]);
+      total[rank] += sent[static_cast<std::size_t>(
+                         collective.representative(static_cast<int>(rank), job.cluster))] *
+                     static_cast<double>(runs[c]);
   }
   return total;
 }

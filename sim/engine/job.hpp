@@ -29,6 +29,7 @@ struct Job {
   std::vector<double> pace = {};
   /// By lowered collective; empty: nothing is slowed.
   std::vector<Interference> interference = {};
+  bool fold = true;  ///< ranks that are alike are walked through the program once
 
   [[nodiscard]] double pace_of(std::size_t rank) const { return pace.empty() ? 1.0 : pace[rank]; }
   [[nodiscard]] Interference interference_of(std::size_t collective) const {

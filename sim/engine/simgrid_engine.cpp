@@ -48,41 +48,58 @@ Groups group(std::size_t keys, Each each) {
   return groups;
 }
 
-/// The transfers of one collective while they run.
-class RunningCollective {
- public:
-  RunningCollective(const LoweredCollective& collective, const std::vector<Route>& routes,
-                    double time_factor, Network& network)
-      : collective_(collective),
-        time_factor_(time_factor),
-        routes_(routes),
-        schedule_(collective.schedule),
-        network_(network) {
-    const std::size_t count = schedule_.transfers.size();
-    dependents_ = group(count, [&](auto add) {
+/// A collective's schedule written out, and what follows from it.
+struct Plan {
+  Plan(const LoweredCollective& collective, const std::vector<Route>& routes_over)
+      : schedule(listed(collective.schedule)), routes(routes_over) {
+    const std::size_t count = schedule.transfers.size();
+    dependents = group(count, [&](auto add) {
       for (std::size_t i = 0; i < count; ++i)
-        for (const int before : schedule_.dependencies_of(i))
+        for (const int before : schedule.dependencies_of(i))
           add(static_cast<std::size_t>(before), static_cast<int>(i));
     });
-    queues_ = group(schedule_.connections.size(), [&](auto add) {
+    queues = group(schedule.connections.size(), [&](auto add) {
       for (std::size_t i = 0; i < count; ++i)
-        add(static_cast<std::size_t>(schedule_.transfers[i].connection), static_cast<int>(i));
+        add(static_cast<std::size_t>(schedule.transfers[i].connection), static_cast<int>(i));
     });
+    dependencies.reserve(count);
     for (std::size_t i = 0; i < count; ++i)
-      missing_.push_back(static_cast<int>(schedule_.dependencies_of(i).size()));
-    known_.assign(count, Seconds{0.0});
-    served_.assign(schedule_.connections.size(), 0);
-    busy_.assign(schedule_.connections.size(), false);
-    pending_of_end_.assign(static_cast<std::size_t>(schedule_.ends()), 0);
-    end_done_.assign(pending_of_end_.size(), Seconds{0.0});
-    for (const Transfer& transfer : schedule_.transfers) {
-      ++pending_of_end_[static_cast<std::size_t>(connection_of(transfer).src)];
-      ++pending_of_end_[static_cast<std::size_t>(connection_of(transfer).dst)];
+      dependencies.push_back(static_cast<int>(schedule.dependencies_of(i).size()));
+    transfers_of_end.assign(static_cast<std::size_t>(schedule.ends()), 0);
+    for (std::size_t connection = 0; connection < schedule.connections.size(); ++connection) {
+      const auto transfers = static_cast<int>(queues.of(connection).size());
+      transfers_of_end[static_cast<std::size_t>(schedule.connections[connection].src)] += transfers;
+      transfers_of_end[static_cast<std::size_t>(schedule.connections[connection].dst)] += transfers;
     }
   }
 
+  Schedule schedule;
+  const std::vector<Route>& routes;
+  Groups dependents;              ///< by transfer
+  Groups queues;                  ///< transfers by connection, in the order of service
+  std::vector<int> dependencies;  ///< how many, by transfer
+  std::vector<int> transfers_of_end;
+};
+
+/// The transfers of one collective while they run.
+class RunningCollective {
+ public:
+  RunningCollective(const LoweredCollective& collective, const Plan& plan, double time_factor,
+                    Network& network)
+      : collective_(collective),
+        time_factor_(time_factor),
+        plan_(plan),
+        schedule_(plan.schedule),
+        network_(network),
+        missing_(plan.dependencies),
+        known_(schedule_.transfers.size(), Seconds{0.0}),
+        served_(schedule_.connections.size(), 0),
+        busy_(schedule_.connections.size(), false),
+        pending_of_end_(plan.transfers_of_end),
+        end_done_(pending_of_end_.size(), Seconds{0.0}) {}
+
   void begin() {
-    for (std::size_t connection = 0; connection < queues_.begin.size() - 1; ++connection)
+    for (std::size_t connection = 0; connection < plan_.queues.begin.size() - 1; ++connection)
       serve(connection);
   }
 
@@ -101,10 +118,10 @@ class RunningCollective {
     ++served_[connection];
     serve(connection);
     const Seconds sent = network_.now();
-    for (const int index : dependents_.of(transfer)) {
+    for (const int index : plan_.dependents.of(transfer)) {
       const auto dependent = static_cast<std::size_t>(index);
-      known_[dependent] = std::max(
-          known_[dependent], sent + time_factor_ * collective_.time_to_know(transfer, dependent));
+      known_[dependent] =
+          std::max(known_[dependent], sent + time_factor_ * time_to_know(transfer, dependent));
       if (--missing_[dependent] == 0)
         serve(static_cast<std::size_t>(schedule_.transfers[dependent].connection));
     }
@@ -122,7 +139,7 @@ class RunningCollective {
 
   [[nodiscard]] std::string waiting() const {
     for (std::size_t connection = 0; connection < served_.size(); ++connection) {
-      const auto queue = queues_.of(connection);
+      const auto queue = plan_.queues.of(connection);
       if (static_cast<std::size_t>(served_[connection]) == queue.size()) continue;
       const auto transfer =
           static_cast<std::size_t>(queue[static_cast<std::size_t>(served_[connection])]);
@@ -142,16 +159,21 @@ class RunningCollective {
     return schedule_.connections[static_cast<std::size_t>(transfer.connection)];
   }
 
+  [[nodiscard]] Seconds time_to_know(std::size_t dependency, std::size_t transfer) const {
+    return collective_.time_to_know(schedule_.transfers[dependency].connection,
+                                    schedule_.transfers[transfer].connection);
+  }
+
   /// Starts the connection's next transfer if it may.
   void serve(std::size_t connection) {
-    const auto queue = queues_.of(connection);
+    const auto queue = plan_.queues.of(connection);
     const auto place = static_cast<std::size_t>(served_[connection]);
     if (busy_[connection] || place == queue.size()) return;
     const auto transfer = static_cast<std::size_t>(queue[place]);
     if (missing_[transfer] > 0) return;
     busy_[connection] = true;
     const Seconds until_known = std::max(Seconds{0.0}, known_[transfer] - network_.now());
-    network_.start_flow(routes_[connection].links,
+    network_.start_flow(plan_.routes[connection].links,
                         schedule_.bytes_of(schedule_.transfers[transfer]) *
                             (time_factor_ * collective_.work_per_byte),
                         until_known + time_factor_ * collective_.alpha[connection], transfer);
@@ -159,11 +181,9 @@ class RunningCollective {
 
   const LoweredCollective& collective_;
   double time_factor_;  ///< of everything in it
-  const std::vector<Route>& routes_;
+  const Plan& plan_;
   const Schedule& schedule_;
   Network& network_;
-  Groups dependents_;           ///< by transfer
-  Groups queues_;               ///< transfers by connection, in the order of service
   std::vector<int> missing_;    ///< dependencies still to be sent, by transfer
   std::vector<Seconds> known_;  ///< when the sender knows of those that were, by transfer
   std::vector<int> served_;     ///< by connection
@@ -218,7 +238,7 @@ class Execution final : public Sink {
     if (tag == launch_tag) {
       std::vector<std::size_t> idle;
       for (std::size_t rank = 0; rank < ranks_; ++rank)
-        if (!running_->involves(rank)) idle.push_back(rank);
+        if (is_simulated(rank) && !running_->involves(rank)) idle.push_back(rank);
       running_->begin();
       finish(idle);
       return;
@@ -397,18 +417,47 @@ class Execution final : public Sink {
     ranks_left_ = ranks_;
     timeline_.collectives[current_].start = network_.now();
     const LoweredCollective& collective = job_.collective(current_);
-    const std::vector<Route>& limited = limited_[job_.lowered_of[current_]];
-    running_ = std::make_unique<RunningCollective>(collective,
-                                                   limited.empty() ? collective.routes : limited,
-                                                   time_factors_[current_], network_);
+    plan(job_.lowered_of[current_]);
+    running_ =
+        std::make_unique<RunningCollective>(collective, *plan_, time_factors_[current_], network_);
     network_.at(time_factors_[current_] * collective.launch, launch_tag);
     const double slowed = job_.interference_of(current_).computation;
     for (std::size_t rank = 0; rank < ranks_; ++rank) slow_computation(rank, slowed);
   }
 
-  /// The current collective is done on these ranks; a rank that waits for it goes on.
-  void finish(const std::vector<std::size_t>& ranks) {
+  /// Of a folded collective the schedule is that of the first nodes.
+  [[nodiscard]] bool is_simulated(std::size_t rank) const {
+    const auto index = static_cast<int>(rank);
+    return job_.collective(current_).representative(index, job_.cluster) == index;
+  }
+
+  /// Writes a collective's schedule out; one is kept, as equal collectives follow each other.
+  void plan(std::size_t lowered) {
+    if (plan_ != nullptr && planned_ == lowered) return;
+    running_ = nullptr;
+    plan_ = nullptr;
+    const LoweredCollective& collective = job_.lowered[lowered];
+    plan_ = std::make_unique<Plan>(
+        collective, limited_[lowered].empty() ? collective.routes : limited_[lowered]);
+    planned_ = lowered;
+    followers_.clear();
+    if (!collective.fold) return;
+    followers_.resize(ranks_);
+    for (std::size_t rank = 0; rank < ranks_; ++rank) {
+      const auto index = static_cast<int>(rank);
+      const int representative = collective.representative(index, job_.cluster);
+      if (representative != index)
+        followers_[static_cast<std::size_t>(representative)].push_back(rank);
+    }
+  }
+
+  /// The current collective is done on these ranks, and on those that do the same; a rank that
+  /// waits for it goes on.
+  void finish(std::vector<std::size_t> ranks) {
     const std::size_t collective = current_;
+    if (!followers_.empty())
+      for (std::size_t i = 0, count = ranks.size(); i < count; ++i)
+        ranks.insert(ranks.end(), followers_[ranks[i]].begin(), followers_[ranks[i]].end());
     for (const std::size_t rank : ranks) {
       timeline_.collectives[collective].end[rank] = network_.now();
       done_[collective][rank] = true;
@@ -507,6 +556,9 @@ class Execution final : public Sink {
   std::size_t next_in_queue_ = 0;
   std::size_t current_ = 0;
   std::size_t ranks_left_ = 0;  ///< that the current collective still keeps busy
+  std::unique_ptr<Plan> plan_;
+  std::size_t planned_ = 0;                          ///< whose plan it is
+  std::vector<std::vector<std::size_t>> followers_;  ///< by rank; empty: there are none
   std::unique_ptr<RunningCollective> running_;
 };
 

@@ -94,7 +94,6 @@ struct Network::Impl {
   }
 
   void completed(const sg4::Activity& activity) {
-    if (dynamic_cast<const sg4::Comm*>(&activity) == nullptr) return;
     auto* flow = activity.get_data<Flow>();
     // A Comm must outlive its own completion callback: it is dropped at the next event.
     for (Flow* gone : finished) {
@@ -103,6 +102,41 @@ struct Network::Impl {
     }
     finished.assign(1, flow);
     if (activity.get_state() == sg4::Activity::State::FINISHED) sink->flow_done(flow->tag);
+  }
+
+  /// What happens at one date. SimGrid's timers are allocated one by one, so those set for the same
+  /// date one after the other, as a step of a collective does, are one.
+  struct Moment {
+    double date = 0.0;
+    std::vector<Flow*> starts;  ///< null: the timer of the next tag
+    std::vector<std::uint64_t> tags;
+  };
+
+  Moment& moment_at(double date) {
+    if (latest != nullptr && latest->date == date) return *latest;
+    if (spare.empty()) {
+      moments.push_back(std::make_unique<Moment>());
+      spare.push_back(moments.back().get());
+    }
+    Moment* moment = latest = spare.back();
+    spare.pop_back();
+    moment->date = date;
+    simgrid::kernel::timer::Timer::set(date, [this, moment] { pass(moment); });
+    return *moment;
+  }
+
+  void pass(Moment* moment) {
+    if (latest == moment) latest = nullptr;
+    auto tag = moment->tags.begin();
+    for (Flow* flow : moment->starts) {
+      if (flow != nullptr)
+        start(flow);
+      else
+        sink->timer(*tag++);
+    }
+    moment->starts.clear();
+    moment->tags.clear();
+    spare.push_back(moment);
   }
 
   Flow* new_flow() {
@@ -123,6 +157,9 @@ struct Network::Impl {
   std::vector<std::unique_ptr<Flow>> flows;  ///< all that were ever needed at one time
   std::vector<Flow*> free;
   std::vector<Flow*> finished;
+  std::vector<std::unique_ptr<Moment>> moments;  ///< all that were ever needed at one time
+  std::vector<Moment*> spare;
+  Moment* latest = nullptr;  ///< the one set last, if it is still to come
   Sink* sink = nullptr;
 };
 
@@ -153,15 +190,15 @@ void Network::start_flow(std::span<const int> links, Bytes bytes, Seconds delay,
   flow->links = links;
   flow->bytes = bytes;
   if (delay > Seconds{0.0})
-    simgrid::kernel::timer::Timer::set((now() + delay).value(),
-                                       [impl = impl_.get(), flow] { impl->start(flow); });
+    impl_->moment_at((now() + delay).value()).starts.push_back(flow);
   else
     impl_->start(flow);
 }
 
 void Network::at(Seconds delay, std::uint64_t tag) {
-  simgrid::kernel::timer::Timer::set((now() + delay).value(),
-                                     [impl = impl_.get(), tag] { impl->sink->timer(tag); });
+  Impl::Moment& moment = impl_->moment_at((now() + delay).value());
+  moment.starts.push_back(nullptr);
+  moment.tags.push_back(tag);
 }
 
 void Network::run(Sink& sink) {

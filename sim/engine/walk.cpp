@@ -1,6 +1,8 @@
 #include "engine/walk.hpp"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -11,13 +13,53 @@
 namespace stepcast {
 namespace {
 
-/// Walks all ranks through the program side by side.
+/// Ranks of one pace that are done with each collective at the same time: all that the walk knows
+/// of a rank.
+struct RankClasses {
+  std::vector<std::size_t> of_rank;
+  std::vector<std::size_t> first_rank;  ///< by class
+
+  explicit RankClasses(std::size_t ranks) : of_rank(ranks, 0), first_rank(1, 0) {}
+
+  /// Parts ranks that have different values.
+  template <class ValueOf>
+  void part(ValueOf value_of) {
+    const std::size_t ranks = of_rank.size();
+    std::size_t rank = 0;
+    while (rank < ranks && value_of(rank) == value_of(first_rank[of_rank[rank]])) ++rank;
+    if (rank == ranks) return;
+    std::map<std::pair<std::size_t, double>, std::size_t> classes;
+    std::vector<std::size_t> first;
+    for (rank = 0; rank < ranks; ++rank) {
+      const auto [known, is_new] =
+          classes.try_emplace({of_rank[rank], value_of(rank)}, first.size());
+      if (is_new) first.push_back(rank);
+      of_rank[rank] = known->second;
+    }
+    first_rank = std::move(first);
+  }
+};
+
+RankClasses classes_of(const Job& job, const std::vector<std::vector<Seconds>>& done_after_start) {
+  RankClasses classes(static_cast<std::size_t>(job.cluster.ranks()));
+  if (!job.fold) {
+    classes.part([](std::size_t rank) { return static_cast<double>(rank); });
+    return classes;
+  }
+  classes.part([&](std::size_t rank) { return job.pace_of(rank); });
+  for (const std::vector<Seconds>& done : done_after_start)
+    classes.part([&](std::size_t rank) { return done[rank].value(); });
+  return classes;
+}
+
+/// Walks all classes of ranks through the program side by side.
 class Walk {
  public:
   Walk(const Job& job, const std::vector<std::vector<Seconds>>& done_after_start)
       : job_(job),
         done_after_start_(done_after_start),
-        ranks_(static_cast<std::size_t>(job.cluster.ranks())),
+        classes_(classes_of(job, done_after_start)),
+        ranks_(classes_.first_rank.size()),
         time_factors_(job.program.collectives.size(), 1.0),
         compute_(ranks_),
         communication_(ranks_),
@@ -25,6 +67,7 @@ class Walk {
         has_host_(job.program.issue() > Seconds{}) {
     for (const Segment& segment : job.program.segments) timeline_.tasks += segment.tasks.size();
     timeline_.ranks = job.cluster.ranks();
+    timeline_.class_of_rank = classes_.of_rank;
     timeline_.task_times.resize(ranks_ * timeline_.tasks);
     timeline_.collectives.resize(job.program.collectives.size());
   }
@@ -65,7 +108,7 @@ class Walk {
       if (segment.repeat > 1 && segment.is_local() && has_host_) {
         Seconds end;
         for (std::size_t rank = 0; rank < ranks_; ++rank) {
-          const Clocks clocks = after_passes(segment, segment.repeat - 1, job_.pace_of(rank),
+          const Clocks clocks = after_passes(segment, segment.repeat - 1, pace_of(rank),
                                              {compute_[rank], host_[rank]});
           lead.push_back(clocks.compute - clocks.host);
           end = std::max(end, clocks.compute);
@@ -80,6 +123,10 @@ class Walk {
         host_[rank] = lead.empty() ? host_[rank] + skipped : compute_[rank] - lead[rank];
       }
     }
+  }
+
+  [[nodiscard]] double pace_of(std::size_t rank) const {
+    return job_.pace_of(classes_.first_rank[rank]);
   }
 
   static Seconds latest(const std::vector<Seconds>& clocks) {
@@ -115,7 +162,7 @@ class Walk {
 
   [[nodiscard]] Seconds end_of(const Compute& compute, std::size_t rank, Seconds begin) const {
     if (compute.phase == Phase::host) return begin + compute.duration;
-    Seconds left = job_.pace_of(rank) * compute.duration;
+    Seconds left = pace_of(rank) * compute.duration;
     Seconds now = begin;
     for (const UnderWay& slow : under_way_) {
       const Timeline::CollectiveTimes& times = timeline_.collectives[slow.collective];
@@ -137,8 +184,9 @@ class Walk {
     times.ready = compute_;
     for (std::size_t rank = 0; rank < ranks_; ++rank)
       times.start = std::max({times.start, compute_[rank], communication_[rank]});
-    times.end = done_after_start_[job_.lowered_of[index]];
-    for (Seconds& end : times.end) end = times.start + time_factors_[index] * end;
+    const std::vector<Seconds>& done = done_after_start_[job_.lowered_of[index]];
+    for (const std::size_t rank : classes_.first_rank)
+      times.end.push_back(times.start + time_factors_[index] * done[rank]);
     communication_ = times.end;
     const double computation = job_.interference_of(index).computation;
     // Those that have ended everywhere are of no interest any more.
@@ -156,7 +204,8 @@ class Walk {
 
   const Job& job_;
   const std::vector<std::vector<Seconds>>& done_after_start_;  ///< by lowered collective, by rank
-  std::size_t ranks_;
+  RankClasses classes_;
+  std::size_t ranks_;                 ///< one of each class
   std::vector<double> time_factors_;  ///< by collective
   std::vector<UnderWay> under_way_;   ///< in the order of their start
   std::vector<Seconds> compute_;      ///< by rank: when its compute stream is free

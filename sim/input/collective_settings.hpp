@@ -46,6 +46,7 @@ struct CollectiveSettings {
   std::vector<std::string> allowed_algorithms;
   std::vector<std::string> allowed_protocols;
   std::optional<std::string> nccl_algo, nccl_proto;  ///< as written
+  bool fold = true;  ///< what is alike is simulated once; the command line's, not a scenario's
 };
 
 [[nodiscard]] CollectiveSettings read_collective_settings(const JsonView& json);

@@ -44,7 +44,7 @@ void add_compute_track(Events& events, const Job& job, const Timeline& timeline,
   for (std::size_t s = 0; s < job.program.segments.size(); ++s) {
     const Segment& segment = job.program.segments[s];
     for (const Task& task : segment.tasks) {
-      const Interval& interval = timeline.task(rank, index++);
+      const Interval& interval = timeline.task(timeline.class_of(rank), index++);
       if (const auto* compute = std::get_if<Compute>(&task)) {
         events.span(compute_track, to_string(compute->phase), compute->name, interval, "");
       } else if (const auto* wait = std::get_if<Wait>(&task);
@@ -55,7 +55,7 @@ void add_compute_track(Events& events, const Job& job, const Timeline& timeline,
     }
     if (segment.repeat == 1) continue;
     const Timeline::SegmentTimes& times = timeline.segments[s];
-    const Seconds first_end = times.first_end[static_cast<std::size_t>(rank)];
+    const Seconds first_end = times.first_end[timeline.class_of(rank)];
     const auto further = static_cast<double>(segment.repeat - 1);
     events.span(compute_track, "repeat",
                 fmt::format("{} more equal micro-steps", segment.repeat - 1),
@@ -70,10 +70,10 @@ void add_communication_track(Events& events, const Job& job, const Timeline& tim
     events.span(
         communication_track, to_string(lowered.operation),
         fmt::format("{} {}", to_string(lowered.operation), c),
-        {times.start, times.end[static_cast<std::size_t>(rank)]},
+        {times.start, times.end[timeline.class_of(rank)]},
         fmt::format(R"("bytes":{},"algorithm":"{}","protocol":"{}","channels":{},"ready_us":{})",
                     job.program.collectives[c].bytes, lowered.algorithm, lowered.protocol,
-                    lowered.channels, times.ready[static_cast<std::size_t>(rank)].value() * 1e6));
+                    lowered.channels, times.ready[timeline.class_of(rank)].value() * 1e6));
   }
 }
 

@@ -275,6 +275,8 @@ std::string point_json(const Point& point, const StepResult& result, std::string
         {"communication", communication_basis},
         {"interference", to_string(result.interference.basis)}}},
       {"host_bound", result.host_bound},
+      {"folding",
+       {{"rank_classes", result.folding.rank_classes}, {"not_folded", result.folding.not_folded}}},
       {"interference",
        {{"computation_factor", result.interference.computation},
         {"communication_factor", result.interference.communication}}}};

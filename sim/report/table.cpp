@@ -233,6 +233,13 @@ std::string result_notes(const std::vector<JsonDocument>& all) {
     if (point.root().at("host_bound").boolean())
       text += fmt::format("Host bound at {} GPUs: the host issues kernels for the whole step\n",
                           point.root().at("world_size").dump());
+  // Below so many a point takes milliseconds however it is simulated.
+  constexpr double worth_folding = 256;
+  for (const JsonDocument& point : points)
+    if (point.root().at("world_size").number() >= worth_folding)
+      for (const JsonView& reason : point.root().at("folding").at("not_folded").elements())
+        text += fmt::format("Not folded at {} GPUs: {}\n", point.root().at("world_size").dump(),
+                            reason.string());
   text += cost_note(points);
   const JsonView memory = fullest->root().at("memory");
   const JsonView gpu = memory.at("gpu_bytes");

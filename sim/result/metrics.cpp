@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "engine/engine.hpp"
 #include "engine/interference.hpp"
@@ -38,13 +41,16 @@ constexpr double host_bound_share = 0.95;
 
 constexpr double seconds_per_hour = 3600.0;
 
-/// Adds up one rank's compute stream.
+/// Adds up the compute stream of a class of ranks.
 class RankSplit {
  public:
-  RankSplit(const Job& job, const Timeline& timeline, int rank)
-      : job_(job), timeline_(timeline), rank_(rank), has_host_(job.program.issue() > Seconds{}) {
+  RankSplit(const Job& job, const Timeline& timeline, std::size_t rank_class)
+      : job_(job),
+        timeline_(timeline),
+        class_(rank_class),
+        has_host_(job.program.issue() > Seconds{}) {
     for (const Timeline::CollectiveTimes& times : timeline.collectives)
-      under_way_.push_back({times.start, times.end[static_cast<std::size_t>(rank)]});
+      under_way_.push_back({times.start, times.end[class_]});
     // The communication stream is serial; collectives are numbered in another order.
     std::sort(under_way_.begin(), under_way_.end(),
               [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
@@ -58,14 +64,14 @@ class RankSplit {
       const Timeline::SegmentTimes& times = timeline_.segments[s];
       Seconds free = begin;
       for (const Task& step : segment.tasks) {
-        const Interval& interval = timeline_.task(rank_, task++);
+        const Interval& interval = timeline_.task(class_, task++);
         const auto passes = static_cast<double>(segment.repeat);
         split_.host += passes * (interval.begin - free);  // the host comes late
         add(step, interval, passes);
         free = interval.end;
       }
       // Between two passes the rank waits for the slowest, or for its host.
-      const Seconds first_end = times.first_end[static_cast<std::size_t>(rank_)];
+      const Seconds first_end = times.first_end[class_];
       const auto further = static_cast<double>(segment.repeat - 1);
       const bool host = has_host_ && segment.is_local();
       (host ? split_.host : split_.wait) += further * (times.period - (first_end - begin));
@@ -97,25 +103,24 @@ class RankSplit {
 
   const Job& job_;
   const Timeline& timeline_;
-  int rank_;
+  std::size_t class_;
   bool has_host_;
   std::vector<Interval> under_way_;
   Split split_;
 };
 
 Split mean_split(const Job& job, const Timeline& timeline, Seconds step_time) {
-  Split sum;
-  for (int rank = 0; rank < timeline.ranks; ++rank) {
-    const Split split = RankSplit(job, timeline, rank).run(step_time);
-    sum.compute += split.compute;
-    sum.exposed_comm += split.exposed_comm;
-    sum.host += split.host;
-    sum.wait += split.wait;
-    sum.optimizer += split.optimizer;
-  }
-  const double ranks = timeline.ranks;
-  return {sum.compute / ranks, sum.exposed_comm / ranks, sum.host / ranks, sum.wait / ranks,
-          sum.optimizer / ranks};
+  const std::vector<int> sizes = timeline.class_sizes();
+  std::vector<Split> splits;
+  for (std::size_t i = 0; i < sizes.size(); ++i)
+    splits.push_back(RankSplit(job, timeline, i).run(step_time));
+  const auto mean = [&](Seconds Split::*part) {
+    std::vector<double> values;
+    for (const Split& split : splits) values.push_back((split.*part).value());
+    return Seconds{mean_over_ranks(values, sizes)};
+  };
+  return {mean(&Split::compute), mean(&Split::exposed_comm), mean(&Split::host), mean(&Split::wait),
+          mean(&Split::optimizer)};
 }
 
 std::vector<BucketResult> bucket_results(const Job& job, const Timeline& timeline) {
@@ -145,12 +150,25 @@ std::vector<BucketResult> bucket_results(const Job& job, const Timeline& timelin
   return buckets;
 }
 
+FoldingResult folding_of(const Job& job, const Timeline& timeline) {
+  FoldingResult folding{timeline.class_sizes().size(), {}};
+  std::set<std::string> reasons;
+  for (const LoweredCollective& lowered : job.lowered)
+    if (!lowered.why_not_folded.empty()) reasons.insert(lowered.why_not_folded);
+  if (const std::set<double> paces(job.pace.begin(), job.pace.end()); paces.size() > 1)
+    reasons.insert(fmt::format("ranks compute at {} paces", paces.size()));
+  folding.not_folded.assign(reasons.begin(), reasons.end());
+  return folding;
+}
+
 Seconds mean_communication(const Timeline& timeline, const std::vector<std::int64_t>& runs) {
-  Seconds sum;
+  const std::vector<int> sizes = timeline.class_sizes();
+  std::vector<double> busy(sizes.size(), 0.0);
   for (std::size_t c = 0; c < timeline.collectives.size(); ++c)
-    for (const Seconds end : timeline.collectives[c].end)
-      sum += static_cast<double>(runs[c]) * (end - timeline.collectives[c].start);
-  return sum / static_cast<double>(timeline.ranks);
+    for (std::size_t i = 0; i < sizes.size(); ++i)
+      busy[i] += static_cast<double>(runs[c]) *
+                 (timeline.collectives[c].end[i] - timeline.collectives[c].start).value();
+  return Seconds{mean_over_ranks(busy, sizes)};
 }
 
 std::vector<LinkResult> link_results(const Job& job, Seconds step_time) {
@@ -414,15 +432,15 @@ void wait_for_data(const Point& point, Job& job, Timeline& timeline) {
   for (Timeline::SegmentTimes& times : timeline.segments)
     for (Seconds& end : times.first_end) end += late;
 
-  const auto ranks = static_cast<std::size_t>(timeline.ranks);
+  const std::size_t classes = timeline.class_sizes().size();
   std::vector<Segment>& segments = job.program.segments;
   segments.insert(segments.begin(), {1, {Compute{Phase::host, "data loader", late}}});
-  timeline.segments.insert(timeline.segments.begin(), {std::vector<Seconds>(ranks, late), late});
+  timeline.segments.insert(timeline.segments.begin(), {std::vector<Seconds>(classes, late), late});
   std::vector<Interval> tasks;
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
+  for (std::size_t i = 0; i < classes; ++i) {
     tasks.push_back({Seconds{}, late});
     for (std::size_t task = 0; task < timeline.tasks; ++task)
-      tasks.push_back(timeline.task(static_cast<int>(rank), task));
+      tasks.push_back(timeline.task(i, task));
   }
   timeline.task_times = std::move(tasks);
   ++timeline.tasks;
@@ -474,6 +492,7 @@ StepResult summarize(const Point& point, const Job& job, const Timeline& timelin
   const std::vector<Bytes> sent = sent_bytes_per_rank(job);
   result.sent_per_rank = *std::max_element(sent.begin(), sent.end());
   result.links = link_results(job, result.step_time);
+  result.folding = folding_of(job, timeline);
 
   // What was seen to vary: the measured steps around their median, how far a measured micro-batch
   // is from what the others make of it, and the fit's residuals, for the share of communication

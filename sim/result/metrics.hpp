@@ -86,6 +86,12 @@ struct LinkResult {
   double busiest_utilisation = 0;  ///< its bytes / (bandwidth * step time)
 };
 
+/// What was not simulated because it is like something that was.
+struct FoldingResult {
+  std::size_t rank_classes = 0;         ///< ranks that differ
+  std::vector<std::string> not_folded;  ///< why something had to be simulated in full, for people
+};
+
 struct StepResult {
   int world_size = 0;
   int nodes = 0;
@@ -105,6 +111,7 @@ struct StepResult {
   double all_reduce_bytes_per_sample = 0.0;
   std::vector<BucketResult> buckets;
   std::vector<LinkResult> links;
+  FoldingResult folding;
   MemoryResult memory;
   std::optional<MicroSteps> fitting;  ///< where this step does not fit into memory
   std::int64_t reference_global_batch = 0;

@@ -13,22 +13,23 @@
 
 namespace stepcast {
 
-/// All times of a timeline, in a fixed order.
+/// All times of a timeline, of each rank in a fixed order.
 inline std::vector<double> numbers_of(const Timeline& timeline) {
   std::vector<double> numbers;
   const auto add = [&](Seconds time) { numbers.push_back(time.value()); };
-  for (const Interval& interval : timeline.task_times) {
-    add(interval.begin);
-    add(interval.end);
-  }
-  for (const auto& collective : timeline.collectives) {
-    add(collective.start);
-    for (const Seconds time : collective.ready) add(time);
-    for (const Seconds time : collective.end) add(time);
-  }
-  for (const auto& segment : timeline.segments) {
-    add(segment.period);
-    for (const Seconds time : segment.first_end) add(time);
+  for (const auto& collective : timeline.collectives) add(collective.start);
+  for (const auto& segment : timeline.segments) add(segment.period);
+  for (int rank = 0; rank < timeline.ranks; ++rank) {
+    const std::size_t index = timeline.class_of(rank);
+    for (std::size_t task = 0; task < timeline.tasks; ++task) {
+      add(timeline.task(index, task).begin);
+      add(timeline.task(index, task).end);
+    }
+    for (const auto& collective : timeline.collectives) {
+      add(collective.ready[index]);
+      add(collective.end[index]);
+    }
+    for (const auto& segment : timeline.segments) add(segment.first_end[index]);
   }
   return numbers;
 }

@@ -288,29 +288,44 @@ TEST(Lowering, RefusesAChunkThatCutsABufferIntoTooManyTransfers) {
   const Platform platform = one_gpu_nodes(10e9);
   CollectiveSettings settings;
   settings.chunk_bytes = {1, "s.json:/collective/chunk_bytes"};
-  // 2(n-1) n transfers of each of 40e6 / 4 pieces: 24 * 1e7.
+  // 2(n-1) transfers from each of three nodes, as all are alike, of each of 40e6 / 4 pieces.
   EXPECT_EQ(input_error([&] {
               static_cast<void>(lower(40e6, Cluster(platform, nullptr, 4, "test"), settings));
             }),
-            "s.json:/collective/chunk_bytes: 1 cuts 38.15 MiB into 2.4e+08 transfers; at most "
+            "s.json:/collective/chunk_bytes: 1 cuts 38.15 MiB into 1.8e+08 transfers; at most "
             "1e+08 are simulated");
 }
 
 TEST(Lowering, RefusesTooManyRanksWithoutBlamingTheChunk) {
   const Platform platform = one_gpu_nodes(10e9);
-  // 2(n-1) n = 2 * 16383 * 16384 transfers, which no chunk can make fewer.
+  // Each of n ranks has n - 1 connections and waits for as many blocks: n (n-1)^2, which no chunk
+  // can make fewer.
   const std::string expected =
-      "--gpus: 16384 ranks need 5.37e+08 transfers; at most 1e+08 are simulated";
+      "--gpus: 1024 ranks need 1.07e+09 transfers; at most 1e+08 are simulated";
   for (const std::optional<std::int64_t> chunk :
        {std::optional<std::int64_t>{}, {infinite_chunk}}) {
     CollectiveSettings settings;
+    settings.algorithm = {"direct", "test"};
     settings.chunk_bytes = {chunk, "test"};
-    EXPECT_EQ(
-        input_error([&] {
-          static_cast<void>(lower(1e6, Cluster(platform, nullptr, 16384, "--gpus"), settings));
-        }),
-        expected);
+    EXPECT_EQ(input_error([&] {
+                static_cast<void>(lower(1e6, Cluster(platform, nullptr, 1024, "--gpus"), settings));
+              }),
+              expected);
   }
+}
+
+TEST(Lowering, NeedsNoListOfTheTransfersOfARing) {
+  // 2(n-1) n = 2 * 16383 * 16384 of them; one node is slow, so nothing is alike.
+  const Platform platform = one_gpu_nodes(10e9);
+  Cluster cluster(platform, nullptr, 16384, "--gpus");
+  cluster.slow_down({.node = 5, .nic = 0, .rate_factor = 0.5, .origin = "test"});
+  const LoweredCollective lowered =
+      stepcast::lower(Operation::all_reduce, Bytes{1e6}, {}, cluster, find_rings(cluster));
+  ASSERT_TRUE(lowered.schedule.ring);
+  EXPECT_EQ(lowered.schedule.ring->transfers(), 2.0 * 16383 * 16384);
+  EXPECT_TRUE(lowered.schedule.transfers.empty());
+  EXPECT_FALSE(lowered.fold);
+  EXPECT_EQ(lowered.why_not_folded, "no two nodes are alike");
 }
 
 // Basis ------------------------------------------------------------------------------------------

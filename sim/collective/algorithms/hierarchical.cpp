@@ -39,6 +39,7 @@ Schedule between_nodes(const CollectiveSpec& spec, Inside inside, Bytes piece) {
   level.rings.emplace_back(static_cast<std::size_t>(count));
   std::iota(level.rings.front().begin(), level.rings.front().end(), 0);
   for (int node = 0; node < count; ++node) level.nodes.push_back({node});
+  if (spec.is_folded()) level.ranks_in_all = level.nodes_in_all = spec.all_nodes();
   return algorithm_between_nodes(spec, inside).generate(level);
 }
 
@@ -149,7 +150,7 @@ Schedule two_levels(const CollectiveSpec& spec, Inside inside) {
     }
   // Blocks do not wait for each other: in a ring each step takes another block over each link.
   const bool in_switch = inside == Inside::in_switch;
-  ScheduleBuilder builder(spec.ranks(), std::move(chunks),
+  ScheduleBuilder builder(spec.all_ranks(), std::move(chunks),
                           in_switch ? static_cast<int>(spec.nodes.size()) : 0);
   const auto chunks_of_block = static_cast<int>(between.chunk_bytes.size()) * (block.count - 1) +
                                static_cast<int>(between_last.chunk_bytes.size());
@@ -165,9 +166,9 @@ Schedule two_levels(const CollectiveSpec& spec, Inside inside) {
         std::vector<int> owners;
         std::vector<std::size_t> places;
         for (std::size_t node = 0; node < nodes.size(); ++node) {
-          levels.emplace_back(builder, inside, nodes[node], spec.ranks() + static_cast<int>(node),
-                              channel, b * stages_in_node, first_chunk,
-                              static_cast<int>(level.chunk_bytes.size()));
+          levels.emplace_back(
+              builder, inside, nodes[node], spec.all_ranks() + static_cast<int>(node), channel,
+              b * stages_in_node, first_chunk, static_cast<int>(level.chunk_bytes.size()));
           owners.push_back(spec.nodes[node][static_cast<std::size_t>(b)]);
           places.push_back(static_cast<std::size_t>(
               std::find(nodes[node].begin(), nodes[node].end(), owners.back()) -
@@ -190,6 +191,7 @@ double count_two_level_transfers(const CollectiveSpec& spec, Inside inside) {
   level.bytes = spec.bytes;
   level.rings.emplace_back(spec.nodes.size());
   level.nodes.resize(spec.nodes.size());
+  if (spec.is_folded()) level.ranks_in_all = level.nodes_in_all = spec.all_nodes();
   // A transfer waits for at most what the level before brought to the owner, besides its own.
   const double own = inside == Inside::ring ? 1.0 : spec.ranks() / nodes + 1.0;
   const double between = algorithm_between_nodes(spec, inside).count_transfers(level) * (1.0 + own);
@@ -216,6 +218,11 @@ const bool hierarchical_registered =
         .add(
             "hierarchical",
             {.generate = hierarchical,
+             .turns =
+                 [](const CollectiveSpec& spec) {
+                   const auto turns = algorithm_between_nodes(spec, inside_of(spec)).turns;
+                   return turns != nullptr && turns(CollectiveSpec{});
+                 },
              .count_transfers = count_hierarchical_transfers,
              .steps = [](Shape on) { return 2.0 * (on.per_node() - 1.0) + 2.0 * (on.nodes - 1.0); },
              .critical_bytes =

@@ -42,7 +42,7 @@ Loop make_loop(Bytes left, int n, const RingChunks& cut) {
 }
 
 std::vector<Loop> loops_of(const CollectiveSpec& spec) {
-  const int n = spec.ranks();
+  const int n = spec.all_ranks();
   std::vector<Loop> loops;
   if (!spec.ring_chunks) {
     const Pieces block(spec, n);
@@ -60,69 +60,59 @@ std::vector<Loop> loops_of(const CollectiveSpec& spec) {
   return loops;
 }
 
+/// NCCL's last loop may have smaller chunks at its end.
+bool blocks_are_alike(const CollectiveSpec& spec) {
+  if (!spec.ring_chunks) return true;
+  const std::vector<Loop> loops = loops_of(spec);
+  return std::all_of(loops.begin(), loops.end(), [](const Loop& loop) {
+    for (std::size_t i = static_cast<std::size_t>(loop.pieces); i < loop.sizes.size(); ++i)
+      if (loop.sizes[i] != loop.sizes[i - static_cast<std::size_t>(loop.pieces)]) return false;
+    return true;
+  });
+}
+
 /// Steps `first` to `last` of an AllReduce, whose first n-1 reduce. The block that bears the number
 /// of a rank is complete on that rank after n-1 steps.
 Schedule ring_steps(const CollectiveSpec& spec, int first, int last) {
-  const int n = spec.ranks();
+  const int places = spec.ranks();
   const std::vector<Loop> loops = loops_of(spec);
   Schedule schedule;
-  schedule.ranks = n;
+  schedule.ranks = spec.all_ranks();
   for (int channel = 0; channel < spec.channels(); ++channel) {
     for (const Loop& loop : loops)
       schedule.chunk_bytes.insert(schedule.chunk_bytes.end(), loop.sizes.begin(), loop.sizes.end());
     const std::vector<int>& order = spec.rings[static_cast<std::size_t>(channel)];
-    for (int place = 0; place < n; ++place)
+    for (int place = 0; place < places; ++place)
       schedule.connections.push_back({order[static_cast<std::size_t>(place)],
-                                      order[static_cast<std::size_t>((place + 1) % n)], channel});
+                                      order[static_cast<std::size_t>((place + 1) % places)],
+                                      channel});
   }
-  int loop_chunk = 0;
-  for (int channel = 0; channel < spec.channels(); ++channel) {
-    const std::vector<int>& order = spec.rings[static_cast<std::size_t>(channel)];
-    int last_step_begin = -1;  // of the loop before
-    int last_pieces = 0;
-    for (const Loop& loop : loops) {
-      const int per_step = n * loop.pieces;
-      for (int step = first; step < last; ++step) {
-        const int step_begin = static_cast<int>(schedule.transfers.size());
-        for (int place = 0; place < n; ++place) {
-          const int before = (place - 1 + n) % n;
-          const int owner = order[static_cast<std::size_t>(((place - 1 - step) % n + n) % n)];
-          for (int piece = 0; piece < loop.pieces; ++piece) {
-            schedule.dependencies_begin.push_back(static_cast<int>(schedule.dependencies.size()));
-            // A rank forwards what its predecessor sent it one step earlier, and is done with a
-            // loop before it begins the next.
-            if (step > first)
-              schedule.dependencies.push_back(step_begin - per_step + before * loop.pieces + piece);
-            else if (last_step_begin >= 0)
-              schedule.dependencies.push_back(last_step_begin + (before + 1) * last_pieces - 1);
-            schedule.transfers.push_back({.connection = channel * n + place,
-                                          .first_chunk = loop_chunk + owner * loop.pieces + piece,
-                                          .reduce = step < n - 1});
-          }
-        }
-        last_step_begin = step_begin;
-      }
-      last_pieces = loop.pieces;
-      loop_chunk += per_step;
-    }
-  }
-  schedule.dependencies_begin.push_back(static_cast<int>(schedule.dependencies.size()));
+  schedule.ring = RingSteps{.places = places,
+                            .blocks = spec.all_ranks(),
+                            .loops = static_cast<int>(loops.size()),
+                            .pieces = loops.front().pieces,  // the same in all
+                            .first = first,
+                            .last = last,
+                            .reducing = spec.all_ranks() - 1};
   return schedule;
 }
 
 double count_step_transfers(const CollectiveSpec& spec, double steps) {
-  const double n = spec.ranks();
-  return spec.channels() * steps * n * most_pieces_of_all_loops(spec, n);
+  return spec.channels() * steps * spec.ranks() * most_pieces_of_all_loops(spec, spec.all_ranks());
 }
 
 Schedule all_reduce(const CollectiveSpec& spec) {
-  return ring_steps(spec, 0, 2 * (spec.ranks() - 1));
+  return ring_steps(spec, 0, 2 * (spec.all_ranks() - 1));
 }
 Schedule reduce_scatter(const CollectiveSpec& spec) {
-  return ring_steps(spec, 0, spec.ranks() - 1);
+  return ring_steps(spec, 0, spec.all_ranks() - 1);
 }
 Schedule all_gather(const CollectiveSpec& spec) {
-  return ring_steps(spec, spec.ranks() - 1, 2 * (spec.ranks() - 1));
+  return ring_steps(spec, spec.all_ranks() - 1, 2 * (spec.all_ranks() - 1));
+}
+template <Schedule (*by_index)(const CollectiveSpec&)>
+Schedule in_full(const CollectiveSpec& spec) {
+  return listed(by_index(spec));
 }
 
 Schedule broadcast(const CollectiveSpec& spec) {
@@ -145,10 +135,12 @@ Schedule broadcast(const CollectiveSpec& spec) {
 const bool all_reduce_registered =
     collective_algorithms(Operation::all_reduce)
         .add("ring",
-             {.generate = all_reduce,
+             {.generate = in_full<all_reduce>,
+              .by_index = all_reduce,
+              .turns = blocks_are_alike,
               .count_transfers =
                   [](const CollectiveSpec& spec) {
-                    return count_step_transfers(spec, 2.0 * (spec.ranks() - 1));
+                    return count_step_transfers(spec, 2.0 * (spec.all_ranks() - 1));
                   },
               .steps = [](Shape on) { return 2.0 * (on.ranks - 1.0); },
               .critical_bytes = [](Shape on) { return 2.0 * (on.ranks - 1.0) / on.ranks; },
@@ -159,23 +151,27 @@ const bool all_reduce_registered =
               .when = "large messages: every link carries the same, and no algorithm sends less"});
 
 /// Reduce-scatter and all-gather are alike but for the direction of time.
-CollectiveAlgorithm half_a_ring(Schedule (*generate)(const CollectiveSpec&)) {
-  return {
-      .generate = generate,
-      .count_transfers =
-          [](const CollectiveSpec& spec) { return count_step_transfers(spec, spec.ranks() - 1.0); },
-      .steps = [](Shape on) { return on.ranks - 1.0; },
-      .critical_bytes = [](Shape on) { return (on.ranks - 1.0) / on.ranks; },
-      .in_nccl = true,
-      .bytes_per_rank = "(n-1)/n S",
-      .steps_taken = "n-1",
-      .time = "(n-1) (alpha + S/(nB))",
-      .when = "always: there is no other"};
+template <Schedule (*by_index)(const CollectiveSpec&)>
+CollectiveAlgorithm half_a_ring() {
+  return {.generate = in_full<by_index>,
+          .by_index = by_index,
+          .turns = blocks_are_alike,
+          .count_transfers =
+              [](const CollectiveSpec& spec) {
+                return count_step_transfers(spec, spec.all_ranks() - 1.0);
+              },
+          .steps = [](Shape on) { return on.ranks - 1.0; },
+          .critical_bytes = [](Shape on) { return (on.ranks - 1.0) / on.ranks; },
+          .in_nccl = true,
+          .bytes_per_rank = "(n-1)/n S",
+          .steps_taken = "n-1",
+          .time = "(n-1) (alpha + S/(nB))",
+          .when = "always: there is no other"};
 }
 const bool reduce_scatter_registered =
-    collective_algorithms(Operation::reduce_scatter).add("ring", half_a_ring(reduce_scatter));
+    collective_algorithms(Operation::reduce_scatter).add("ring", half_a_ring<reduce_scatter>());
 const bool all_gather_registered =
-    collective_algorithms(Operation::all_gather).add("ring", half_a_ring(all_gather));
+    collective_algorithms(Operation::all_gather).add("ring", half_a_ring<all_gather>());
 const bool broadcast_registered =
     collective_algorithms(Operation::broadcast)
         .add("ring", {.generate = broadcast,
