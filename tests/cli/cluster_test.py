@@ -102,6 +102,7 @@ def test_a_killed_shard_goes_on_as_itself_only(tmp_path):
     left = subprocess.Popen([STEPCAST, *LONG, "--shard", "1/2", "-o", part, "--jobs", "1"], cwd=ROOT,
                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait_for_points(part, 3)
+    assert refused(*LONG, "--shard", "1/2", "-o", part, "--resume") == f"-o: {part}.part is being written by another run"
     left.kill()
     left.wait()
     assert refused(*LONG, "--shard", "2/2", "-o", part, "--resume") == (
