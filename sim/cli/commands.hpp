@@ -6,6 +6,7 @@
 namespace stepcast {
 
 int run_command(const RunOptions& options);
+int merge_command(const MergeOptions& options);
 int collective_command(const CollectiveOptions& options);
 int compare_command(const CompareOptions& options);
 int fit_command(const FitOptions& options);

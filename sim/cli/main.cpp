@@ -37,6 +37,7 @@ int dispatch(const std::vector<std::string>& words) {
   }
   const std::vector<std::string> arguments(words.begin() + 1, words.end());
   if (words[0] == "run") return run_or_help("run", parse_run(arguments), run_command);
+  if (words[0] == "merge") return run_or_help("merge", parse_merge(arguments), merge_command);
   if (words[0] == "collective")
     return run_or_help("collective", parse_collective(arguments), collective_command);
   if (words[0] == "compare")
@@ -50,10 +51,10 @@ int dispatch(const std::vector<std::string>& words) {
   if (words[0] == "report")
     return run_or_help("report", parse_draw("report", arguments), report_command);
   if (words[0] == "list") return run_or_help("list", parse_list(arguments), list_command);
-  throw InputError(
-      words[0],
-      "unknown command" + suggest(words[0], {"run", "collective", "compare", "fit", "import",
-                                             "trace", "validate", "plot", "report", "list"}));
+  throw InputError(words[0],
+                   "unknown command" +
+                       suggest(words[0], {"run", "merge", "collective", "compare", "fit", "import",
+                                          "trace", "validate", "plot", "report", "list"}));
 }
 
 }  // namespace

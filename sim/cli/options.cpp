@@ -12,6 +12,7 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "cli/ranks.hpp"
 
 namespace stepcast {
 namespace {
@@ -127,6 +128,22 @@ int jobs_of(const po::variables_map& values) {
   return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
+/// Of `--shard K/N`.
+Shard shard_of(const std::string& text) {
+  const std::vector<std::string> words = split(text, '/');
+  constexpr int most = 1'000'000;
+  try {
+    if (words.size() == 2) {
+      const int count = whole_number("shard", words[1], 1, most);
+      return {static_cast<std::size_t>(whole_number("shard", words[0], 1, count)),
+              static_cast<std::size_t>(count)};
+    }
+  } catch (const InputError&) {
+  }
+  throw InputError("--shard",
+                   fmt::format("must be K/N with K from 1 to N, such as 1/4, got {}", text));
+}
+
 }  // namespace
 
 RunOptions parse_run(const std::vector<std::string>& arguments) {
@@ -138,7 +155,7 @@ RunOptions parse_run(const std::vector<std::string>& arguments) {
       "engine", po::value<std::string>()->default_value("auto"), "")(
       "jobs", po::value<std::string>(), "")("resume", "")("dry-run", "")("answer", "")(
       "no-fold", "")("threshold", po::value<std::string>(), "")(
-      "scenario", po::value<std::vector<std::string>>(), "");
+      "shard", po::value<std::string>(), "")("scenario", po::value<std::vector<std::string>>(), "");
   const po::variables_map values = parse(options, {{"scenario", -1}}, arguments);
 
   RunOptions run;
@@ -158,7 +175,8 @@ RunOptions parse_run(const std::vector<std::string>& arguments) {
                         : shown_ranks;
   run.sets = texts_of(values, "set");
   run.engine = engine_of(values["engine"].as<std::string>());
-  run.jobs = jobs_of(values);
+  // mpirun starts as many of us as there are cores.
+  run.jobs = values.count("jobs") == 0 && team().size > 1 ? 1 : jobs_of(values);
   run.resume = values.count("resume") > 0;
   run.fold = values.count("no-fold") == 0;
   run.dry_run = values.count("dry-run") > 0;
@@ -169,6 +187,14 @@ RunOptions parse_run(const std::vector<std::string>& arguments) {
   }
   if (run.resume && (!run.json || *run.json == "-"))
     throw InputError("--resume", "needs -o FILE, beside which an interrupted run left its points");
+  if (const auto text = text_of(values, "shard")) {
+    run.shard = shard_of(*text);
+    if (!run.json) throw InputError("--shard", "needs -o FILE, the part that stepcast merge reads");
+    for (const char* whole : {"csv", "trace", "answer"})
+      if (values.count(whole) > 0)
+        throw InputError("--shard",
+                         fmt::format("a part of the points has no {}", option_name(whole)));
+  }
   if (run.scenarios.size() > 1 && (run.json || run.csv || run.trace))
     throw InputError("command line", "an output file can be written for one scenario at a time");
   return run;
@@ -312,6 +338,24 @@ FitOptions parse_fit(const std::vector<std::string>& arguments) {
   if (fit.output && !fit.platform)
     throw InputError("--platform", "must be given with -o: the machines that were measured");
   return fit;
+}
+
+MergeOptions parse_merge(const std::vector<std::string>& arguments) {
+  po::options_description options;
+  options.add_options()("help,h", "")("output,o", po::value<std::string>(), "")(
+      "csv", po::value<std::string>(), "")("part", po::value<std::vector<std::string>>(), "");
+  const po::variables_map values = parse(options, {{"part", -1}}, arguments);
+  MergeOptions merge;
+  merge.help = values.count("help") > 0;
+  if (merge.help) return merge;
+  merge.parts = texts_of(values, "part");
+  if (merge.parts.empty())
+    throw InputError("stepcast merge",
+                     "name the parts that run --shard wrote, such as 1.json 2.json");
+  merge.json = text_of(values, "output");
+  merge.csv = text_of(values, "csv");
+  if (!merge.json && !merge.csv) throw InputError("stepcast merge", "needs -o FILE or --csv FILE");
+  return merge;
 }
 
 CompareOptions parse_compare(const std::vector<std::string>& arguments) {

@@ -16,6 +16,12 @@ namespace stepcast {
 
 enum class EngineKind { automatic, simgrid, analytic };
 
+/// Every `count`-th point, beginning with `number`, which counts from 1.
+struct Shard {
+  std::size_t number = 1;
+  std::size_t count = 1;
+};
+
 struct RunOptions {
   bool help = false;
   std::vector<std::string> scenarios;
@@ -29,6 +35,13 @@ struct RunOptions {
   bool fold = true;      ///< what is alike is simulated once
   bool answer = false;   ///< say in words what the points say
   double threshold = 0.75;
+  std::optional<Shard> shard;
+};
+
+struct MergeOptions {
+  bool help = false;
+  std::vector<std::string> parts;
+  std::optional<std::string> json, csv;
 };
 
 struct CollectiveOptions {
@@ -107,6 +120,7 @@ struct ListOptions {
 
 /// `arguments` are those behind the command's name. Throw InputError.
 [[nodiscard]] RunOptions parse_run(const std::vector<std::string>& arguments);
+[[nodiscard]] MergeOptions parse_merge(const std::vector<std::string>& arguments);
 [[nodiscard]] CollectiveOptions parse_collective(const std::vector<std::string>& arguments);
 [[nodiscard]] CompareOptions parse_compare(const std::vector<std::string>& arguments);
 [[nodiscard]] FitOptions parse_fit(const std::vector<std::string>& arguments);

@@ -41,6 +41,11 @@ PointStore::PointStore(std::filesystem::path path, std::uint64_t study, std::siz
                                        path_.string()));
   if (is_there) take_over(study);
   file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  // Of two runs that were started at once, one has it; a forked child does not inherit the lock.
+  struct flock whole = {};
+  whole.l_type = F_WRLCK;
+  if (file_ >= 0 && ::fcntl(file_, F_SETLK, &whole) != 0 && (errno == EAGAIN || errno == EACCES))
+    throw InputError("-o", fmt::format("{} is being written by another run", path_.string()));
   if (file_ < 0 || ::ftruncate(file_, static_cast<off_t>(end_)) != 0)
     throw InputError("-o",
                      fmt::format("cannot write {}: {}", path_.string(), std::strerror(errno)));

@@ -26,6 +26,7 @@ class PointStore {
 
   /// `point` is the text of a point, `events` those of its timeline.
   void add(std::size_t index, const std::string& point, const std::vector<std::string>& events);
+  [[nodiscard]] std::size_t size() const { return entries_.size(); }
   [[nodiscard]] bool has(std::size_t index) const { return entries_[index].length > 0; }
   [[nodiscard]] std::string point(std::size_t index) const;
   [[nodiscard]] std::vector<std::string> events(std::size_t index) const;

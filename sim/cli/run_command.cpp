@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -17,9 +18,12 @@
 #include "base/version.hpp"
 #include "cli/answer.hpp"
 #include "cli/commands.hpp"
-#include "cli/output_file.hpp"
+#include "cli/distribute.hpp"
 #include "cli/point_store.hpp"
 #include "cli/progress.hpp"
+#include "cli/ranks.hpp"
+#include "cli/result_files.hpp"
+#include "cli/shard.hpp"
 #include "engine/engine.hpp"
 #include "engine/isolate.hpp"
 #include "engine/network.hpp"
@@ -29,19 +33,10 @@
 namespace stepcast {
 namespace {
 
-struct Outputs {
-  std::optional<OutputFile> json, csv, trace;
-  [[nodiscard]] bool use_stdout() const {
-    for (const auto* file : {&json, &csv, &trace})
-      if (*file && (*file)->is_stdout()) return true;
-    return false;
-  }
-};
-
-Outputs open_outputs(const RunOptions& options, const Study& study) {
+ResultFiles open_outputs(const RunOptions& options, const Study& study) {
   std::vector<std::string> inputs = {study.scenario.path};
   for (const auto& [key, file] : study.files) inputs.push_back(file.path);
-  Outputs outputs;
+  ResultFiles outputs;
   if (options.json) outputs.json.emplace("-o", *options.json, inputs);
   if (options.csv) outputs.csv.emplace("--csv", *options.csv, inputs);
   if (options.trace) outputs.trace.emplace("--trace", *options.trace, inputs);
@@ -115,12 +110,8 @@ void warn_of_foreign_inputs(const Study& study) {
     fmt::print(stderr, "stepcast: warning: {}\n", warning);
 }
 
-/// Points that are done stand beside the result until it is written.
-std::unique_ptr<PointStore> open_store(const RunOptions& options, const Study& study,
-                                       const Outputs& outputs) {
-  const std::size_t points = study.points.size();
-  if (points == 1 || !outputs.json || !outputs.json->is_regular())
-    return std::make_unique<PointStore>(points);
+/// What the points of a run depend on.
+std::uint64_t fingerprint_of_run(const RunOptions& options, const Study& study) {
   std::uint64_t fingerprint = study.fingerprint;
   const std::string trace_ranks = options.trace ? std::to_string(options.trace_ranks) : "none";
   const std::string engine = std::to_string(static_cast<int>(options.engine));
@@ -128,6 +119,19 @@ std::unique_ptr<PointStore> open_store(const RunOptions& options, const Study& s
   for (const std::string& text :
        {std::string(version), std::string(revision), simgrid_version(), engine, trace_ranks, fold})
     fingerprint = fingerprint_of(text, fingerprint);
+  return fingerprint;
+}
+
+/// Points that are done stand beside the result until it is written.
+std::unique_ptr<PointStore> open_store(const RunOptions& options, const Study& study,
+                                       const ResultFiles& outputs) {
+  const std::size_t points = study.points.size();
+  if (points == 1 || !outputs.json || !outputs.json->is_regular())
+    return std::make_unique<PointStore>(points);
+  std::uint64_t fingerprint = fingerprint_of_run(options, study);
+  if (options.shard)
+    fingerprint = fingerprint_of(fmt::format("{}/{}", options.shard->number, options.shard->count),
+                                 fingerprint);
   std::filesystem::path path = outputs.json->path();
   path += ".part";
   return std::make_unique<PointStore>(path, fingerprint, points, options.resume);
@@ -180,72 +184,73 @@ class Failures {
   std::vector<std::string> held_;
 };
 
-/// Simulates all points that are not in the store yet. Returns how many failed.
+using Done = std::function<void(std::size_t, const Outcome&)>;
+using Say = std::function<void(const std::string&)>;
+/// Simulates points of a study, here or elsewhere.
+using Runner =
+    std::function<void(const Study&, const std::vector<std::size_t>&, const Done&, const Say&)>;
+
+std::function<std::string(std::size_t)> simulator(const Study& study, const RunOptions& options) {
+  return [&](std::size_t index) {
+    return simulate_point(study.points[index], options,
+                          options.trace ? std::optional(index) : std::nullopt);
+  };
+}
+
+/// Simulates those of the points that are not in the store yet. Returns how many failed.
 std::size_t simulate_all(const std::string& path, const Study& study, const RunOptions& options,
+                         const std::vector<std::size_t>& points, const Runner& runner,
                          PointStore& store) {
-  const std::size_t count = study.points.size();
   std::vector<std::size_t> missing;
-  for (std::size_t i = 0; i < count; ++i)
+  for (const std::size_t i : points)
     if (!store.has(i)) missing.push_back(i);
-  Progress progress(count - missing.size(), count);
-  Failures failures(count, missing.size() < count);
-  run_isolated(
-      missing, options.jobs,
-      [&](std::size_t index) {
-        return simulate_point(study.points[index], options,
-                              options.trace ? std::optional(index) : std::nullopt);
-      },
-      [&](std::size_t index, const Outcome& outcome) {
-        if (outcome.kind == Outcome::Kind::done) {
-          std::vector<std::string> lines = split(outcome.text, '\n');
-          const std::string point = std::move(lines.front());
-          lines.erase(lines.begin());
-          store.add(index, point, lines);
-          failures.point_done(progress);
-        } else {
-          const Point point = study.points[index];
-          failures.add(index, outcome, fmt::format("{}: {}", path, point_name(point)), progress);
-          store.add(index, failed_point_json(point, outcome.text), {});
-        }
-        progress.advance();
-      });
+  if (missing.empty()) return 0;
+  Progress progress(points.size() - missing.size(), points.size());
+  // Other parts may be right: then there is a result, in which the failures of this one stand.
+  Failures failures(points.size() + (options.shard ? 1 : 0),
+                    options.shard || missing.size() < points.size());
   try {
+    runner(
+        study, missing,
+        [&](std::size_t index, const Outcome& outcome) {
+          if (outcome.kind == Outcome::Kind::done) {
+            std::vector<std::string> lines = split(outcome.text, '\n');
+            const std::string point = std::move(lines.front());
+            lines.erase(lines.begin());
+            store.add(index, point, lines);
+            failures.point_done(progress);
+          } else {
+            const Point point = study.points[index];
+            failures.add(index, outcome, fmt::format("{}: {}", path, point_name(point)), progress);
+            store.add(index, failed_point_json(point, outcome.text), {});
+          }
+          progress.advance();
+        },
+        [&](const std::string& line) { progress.say("stepcast: " + one_line(line)); });
     failures.end();
-  } catch (...) {
-    store.remove();
+  } catch (const InputError&) {  // there is nothing to go on with
+    if (missing.size() == points.size()) store.remove();
+    throw;
+  } catch (const SimulationError&) {
+    if (failures.count() == points.size()) store.remove();
     throw;
   }
   return failures.count();
 }
 
-void write_outputs(const Outputs& outputs, const Study& study, const PointStore& store) {
-  const std::size_t count = study.points.size();
-  const auto parsed = [&](std::size_t i) { return JsonDocument::parse(store.point(i), "point"); };
-  if (outputs.json) {
-    std::size_t part = 0;  // the beginning, the points, the end
-    outputs.json->write([&]() -> std::optional<std::string> {
-      const std::size_t now = part++;
-      if (now == 0) return result_json_begin(study);
-      if (now <= count) return result_json_point(store.point(now - 1), now == 1);
-      return now == count + 1 ? std::optional(result_json_end()) : std::nullopt;
-    });
-  }
-  if (outputs.csv) {
-    std::vector<std::string> names;
-    for (std::size_t i = 0; i < count; ++i) add_csv_names(parsed(i), names);
-    std::size_t part = 0;
-    outputs.csv->write([&]() -> std::optional<std::string> {
-      const std::size_t now = part++;
-      if (now == 0) return csv_heads(names);
-      return now <= count ? std::optional(csv_line(parsed(now - 1), names)) : std::nullopt;
-    });
-  }
-  if (outputs.trace) {
-    std::vector<std::string> events;
-    for (std::size_t i = 0; i < count; ++i)
-      for (std::string& event : store.events(i)) events.push_back(std::move(event));
-    outputs.trace->write(chrome_trace(events));
-  }
+/// The part of a sweep that stepcast merge reads.
+void write_shard(const OutputFile& file, const Shard& shard, const RunOptions& options,
+                 const Study& study, const std::vector<std::size_t>& points,
+                 const PointStore& store) {
+  std::size_t line = 0;
+  file.write([&]() -> std::optional<std::string> {
+    const std::size_t now = line++;
+    if (now == 0)
+      return shard_line({fingerprint_of_run(options, study), shard, study.points.size(),
+                         result_json_begin(study)});
+    if (now > points.size()) return std::nullopt;
+    return shard_line(points[now - 1], store.point(points[now - 1]));
+  });
 }
 
 constexpr std::size_t most_shown = 1000;  // lines of a table
@@ -264,7 +269,7 @@ void print_rest(std::size_t points) {
   if (points > most_shown) fmt::print("... and {} more points\n", points - most_shown);
 }
 
-int run_scenario(const std::string& path, const RunOptions& options) {
+int run_scenario(const std::string& path, const RunOptions& options, const Runner& runner) {
   const Study study = load_study(path, options.sets);
   const std::size_t count = study.points.size();
   if (options.dry_run) {
@@ -273,11 +278,15 @@ int run_scenario(const std::string& path, const RunOptions& options) {
     print_rest(count);
     return 0;
   }
-  const Outputs outputs = open_outputs(options, study);
+  const ResultFiles outputs = open_outputs(options, study);
   const std::unique_ptr<PointStore> store = open_store(options, study, outputs);
-  const std::size_t failed = simulate_all(path, study, options, *store);
+  const std::vector<std::size_t> points = points_of(options.shard.value_or(Shard{}), count);
+  const std::size_t failed = simulate_all(path, study, options, points, runner, *store);
   warn_of_foreign_inputs(study);
-  write_outputs(outputs, study, *store);
+  if (options.shard)
+    write_shard(*outputs.json, *options.shard, options, study, points, *store);
+  else
+    write_results(outputs, result_json_begin(study), *store);
   store->remove();
   std::string words;
   if (options.answer)
@@ -285,27 +294,83 @@ int run_scenario(const std::string& path, const RunOptions& options) {
                    {options.threshold, options.jobs, [&](const Point& point) {
                       return simulate_point(point, options, std::nullopt);
                     }});
-  if (!outputs.use_stdout()) {
+  if (!outputs.use_stdout() && !points.empty()) {
     std::vector<JsonDocument> shown;
-    for (std::size_t i = 0; i < std::min(count, most_shown); ++i)
-      shown.push_back(JsonDocument::parse(store->point(i), "point"));
+    for (const std::size_t i : points)
+      if (shown.size() < most_shown) shown.push_back(JsonDocument::parse(store->point(i), "point"));
     print_heading(study);
     fmt::print("{}", result_table(shown));
-    print_rest(count);
+    print_rest(points.size());
     fmt::print("\n{}", result_notes(shown));
   }
   if (!words.empty()) fmt::print(outputs.use_stdout() ? stderr : stdout, "\n{}", words);
-  if (failed > 0) fmt::print(stderr, "stepcast: {} of {} points failed\n", failed, count);
+  if (failed > 0) fmt::print(stderr, "stepcast: {} of {} points failed\n", failed, points.size());
   return failed > 0 ? 1 : 0;
+}
+
+RankWork work_of_rank(const Study& study, const RunOptions& options) {
+  return {options.jobs, fmt::format("{:016x}", fingerprint_of_run(options, study)),
+          simulator(study, options)};
+}
+
+/// Rank 0 of those that mpirun started: it has the files and the points, the others help.
+int run_on_ranks(const RunOptions& options) {
+  bool are_waiting = true;
+  const auto dismiss = [&] {
+    if (std::exchange(are_waiting, false)) dismiss_ranks();
+  };
+  try {
+    const int code = run_scenario(options.scenarios.front(), options,
+                                  [&](const Study& study, const std::vector<std::size_t>& indices,
+                                      const Done& done, const Say& say) {
+                                    are_waiting = false;
+                                    distribute(indices, work_of_rank(study, options), done, say);
+                                  });
+    dismiss();
+    return code;
+  } catch (...) {
+    dismiss();
+    throw;
+  }
+}
+
+/// Any other rank. Rank 0 says what is wrong, once.
+int help_rank_0(const RunOptions& options) {
+  std::optional<Study> study;
+  try {
+    study.emplace(load_study(options.scenarios.front(), options.sets));
+  } catch (const std::exception& error) {
+    return refuse_rank(error.what()) ? 0 : 1;
+  }
+  return serve_rank(work_of_rank(*study, options)) ? 0 : 1;
+}
+
+int run_with_mpi(const RunOptions& options) {
+  const int rank = team().rank;
+  if (!mpi_is_built) {
+    if (rank == 0)
+      fmt::print(stderr,
+                 "stepcast: mpirun: this stepcast was built without MPI; cmake "
+                 "-DSTEPCAST_MPI=ON builds it in\n");
+    return 3;
+  }
+  if (options.scenarios.size() > 1) throw InputError("mpirun", "runs one scenario at a time");
+  return rank == 0 ? run_on_ranks(options) : help_rank_0(options);
 }
 
 }  // namespace
 
 int run_command(const RunOptions& options) {
+  if (team().size > 1) return run_with_mpi(options);
   int code = 0;
   for (const std::string& scenario : options.scenarios) {
     if (&scenario != &options.scenarios.front()) fmt::print("\n");
-    code = std::max(code, run_scenario(scenario, options));
+    code = std::max(
+        code, run_scenario(scenario, options,
+                           [&](const Study& study, const std::vector<std::size_t>& indices,
+                               const Done& done, const Say&) {
+                             run_isolated(indices, options.jobs, simulator(study, options), done);
+                           }));
   }
   return code;
 }

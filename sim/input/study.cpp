@@ -66,6 +66,8 @@ class Documents {
   }
 
   [[nodiscard]] const JsonDocument& scenario() const { return scenario_; }
+  /// Keys that no point needs: a long list would be copied for each.
+  void forget(const std::string& key) { scenario_.remove(key); }
   /// Null when the scenario names none.
   [[nodiscard]] const InputFile* file(const std::string& key) const {
     const auto found = files_.find(key);
@@ -514,7 +516,8 @@ Study load_study(const std::filesystem::path& path, JsonDocument whole,
   const auto maker = std::make_shared<Points::Maker>(Points::Maker{
       std::move(base), std::move(cases), std::move(axes), std::move(constraints), {}, {}, {}, {}});
 
-  const JsonDocument& scenario = maker->base.scenario();
+  const JsonDocument scenario = maker->base.scenario();
+  for (const char* key : {"vary", "cases"}) maker->base.forget(key);
   Study study{{path.string(), scenario}, {}, {}, {}, {}, Points(maker), 0};
   for (const char* key : file_keys)
     if (const InputFile* file = maker->base.file(key)) study.files.emplace(key, *file);

@@ -95,9 +95,11 @@ std::vector<std::string> chrome_trace_events(const Job& job, const Timeline& tim
   return texts;
 }
 
+std::string chrome_trace_begin() { return "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"; }
+std::string chrome_trace_end() { return "\n]}\n"; }
+
 std::string chrome_trace(const std::vector<std::string>& events) {
-  return fmt::format("{{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{}\n]}}\n",
-                     fmt::join(events, ",\n"));
+  return fmt::format("{}{}{}", chrome_trace_begin(), fmt::join(events, ",\n"), chrome_trace_end());
 }
 
 std::string point_name(const Point& point) {

@@ -115,6 +115,9 @@ void add_csv_names(const JsonDocument& point, std::vector<std::string>& names);
                                                            std::size_t point_index,
                                                            std::string_view point_name, int ranks);
 [[nodiscard]] std::string chrome_trace(const std::vector<std::string>& events);
+/// The same in parts: this, then the events with ",\n" between them, then the end.
+[[nodiscard]] std::string chrome_trace_begin();
+[[nodiscard]] std::string chrome_trace_end();
 
 /// `cluster.gpus = 8, ...`, or "the scenario" when nothing varies.
 [[nodiscard]] std::string point_name(const Point& point);

@@ -606,7 +606,7 @@ def test_a_failed_run_leaves_the_old_file(tmp_path):
     (("run",), "stepcast run: name a scenario file, such as scenarios/quickstart.json"),
     (("run", QUICKSTART, "--engine", "simgird"),
      '--engine: unknown "simgird"; did you mean "simgrid"? known: auto, simgrid, analytic'),
-    (("runn",), 'runn: unknown command; did you mean "run"? known: run, collective, compare, fit, import, trace, validate, plot, report, list'),
+    (("runn",), 'runn: unknown command; did you mean "run"? known: run, merge, collective, compare, fit, import, trace, validate, plot, report, list'),
     (("collective", "--platform", IDEAL, "--gpus", "8"), "--bytes: must be given"),
     (("collective", "--platform", IDEAL, "--gpus", "8", "--bytes", "1Mi"),
      "--bytes: must be a size such as 64KiB, 25MiB or 1000000, got 1Mi"),
