@@ -141,11 +141,13 @@ std::optional<NodeFold> fold_nodes(const CollectiveSpec& spec, const CollectiveC
     return std::nullopt;
   }
   if (choice.algorithm->turns == nullptr) {
-    why_not = choice.algorithm_name + " does something else on each node";
+    why_not = fmt::format("{} by {} does something else on each node", to_string(spec.operation),
+                          choice.algorithm_name);
     return std::nullopt;
   }
   if (!choice.algorithm->turns(spec)) {
-    why_not = choice.algorithm_name + " is not the same on each node with these chunks or levels";
+    why_not = fmt::format("{} by {} is not the same on each node with these chunks or levels",
+                          to_string(spec.operation), choice.algorithm_name);
     return std::nullopt;
   }
   const int period = cluster.period();

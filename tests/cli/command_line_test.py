@@ -612,7 +612,8 @@ def test_a_failed_run_leaves_the_old_file(tmp_path):
      "--bytes: must be a size such as 64KiB, 25MiB or 1000000, got 1Mi"),
     (("collective", "--platform", IDEAL, "--gpus", "1", "--bytes", "1MiB"),
      "--gpus: must be a whole number in [2, 1048576], got 1"),
-    (("collective", "--platform", IDEAL, "--gpus", "8", "--bytes", "8GiB", "--chunk-bytes", "1"),
+    (("collective", "--platform", IDEAL, "--gpus", "8", "--bytes", "8GiB", "--chunk-bytes", "1",
+      "--no-fold"),
      "--chunk-bytes: 1 cuts 8 GiB into 1.2e+11 transfers; at most 1e+08 are simulated"),
     (("list", "algoritms"), 'stepcast list: unknown "algoritms"; did you mean "algorithms"? known: algorithms, topologies, importers, calibrations, models'),
 ])
@@ -642,6 +643,7 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path, to_all):
     # Takes minutes if nobody stops it.
     run = subprocess.Popen(
         [STEPCAST, "collective", "--platform", IDEAL, "--gpus", "512", "--bytes", "64MiB", "--chunk-bytes", "32KiB",
+         "--engine", "simgrid", "--no-fold",
          "--json", tmp_path / "never.json"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # a shell's background jobs ignore it
@@ -666,7 +668,8 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path, to_all):
 def test_a_killed_simulation_is_reported():
     # 1024 ranks need more than 200 MB of address space.
     done = subprocess.run(
-        [STEPCAST, "collective", "--platform", IDEAL, "--gpus", "1024", "--bytes", "1GiB", "--chunk-bytes", "64KiB"],
+        [STEPCAST, "collective", "--platform", IDEAL, "--gpus", "1024", "--bytes", "1GiB", "--chunk-bytes", "64KiB",
+         "--engine", "simgrid", "--no-fold"],
         cwd=ROOT, capture_output=True, text=True,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (400 << 20, 400 << 20)))
     assert done.returncode == 1, (done.returncode, done.stderr)

@@ -173,7 +173,7 @@ TEST(Folding, IsRefusedWhereItWouldBeWrong) {
   const Cluster alike(ideal, nullptr, 16, "test");
   EXPECT_EQ(why_not(alike, "ring"), "");
   EXPECT_EQ(why_not(alike, "double_binary_tree"),
-            "double_binary_tree does something else on each node");
+            "all_reduce by double_binary_tree does something else on each node");
   EXPECT_EQ(why_not(Cluster(ideal, nullptr, 3, "test"), "ring"), "there are 3 nodes only");
   Cluster slow = alike;
   slow.slow_down({3, 0, 0.5, "test"});
@@ -182,7 +182,7 @@ TEST(Folding, IsRefusedWhereItWouldBeWrong) {
   EXPECT_EQ(why_not(Cluster(nodes_of_4, nullptr, 39, "test"), "ring"), "no two nodes are alike");
   // NCCL's last loop has chunks of 16 B, but for the last ones: 1,000,003 B are no multiple.
   EXPECT_EQ(why_not(Cluster(repository_platform("dgx_a100"), nullptr, 64, "test"), "ring"),
-            "ring is not the same on each node with these chunks or levels");
+            "all_reduce by ring is not the same on each node with these chunks or levels");
 }
 
 TEST(Folding, KeepsTheQueueOfAConnection) {
