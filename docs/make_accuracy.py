@@ -12,7 +12,9 @@ from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent / "plots"))
+sys.path.insert(0, str(DOCS.parent / "tests/validation"))
 
+import make_band  # noqa: E402
 from matplotlib.ticker import LogLocator  # noqa: E402
 from PIL import Image  # noqa: E402
 from style import LINES, plt, set_up, tidy  # noqa: E402
@@ -100,7 +102,7 @@ def draw_errors(axes, pooled):
     axes.set_xlabel("error less than [%]", fontsize=9)
     axes.set_ylabel("share of the cases [%]", fontsize=9)
     axes.set_title("all errors", fontsize=10)
-    axes.legend(frameon=False, fontsize=7, loc="lower right")
+    axes.legend(frameon=True, edgecolor="none", framealpha=0.85, fontsize=7, loc="lower right")
     tidy(axes)
 
 
@@ -199,6 +201,13 @@ def main():
         "|---|---|---|---|---|---|---|---|---|",
         *(pooled_row(one) for one in result["pooled"] if one["test"]),
         *peers_rows(result["suites"]),
+    ]
+    lines += [
+        "",
+        "Measured steps in their bands, and in bands that the steps of the other suites alone would make "
+        "([model.md](model.md) section 5):",
+        "",
+        *make_band.table(result),
     ]
     lines += ["", "Fitted, each on the cases with the split `fit`:", ""]
     for suite in result["suites"]:

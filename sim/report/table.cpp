@@ -8,6 +8,7 @@
 #include "base/text.hpp"
 #include "report/render.hpp"
 #include "report/report.hpp"
+#include "result/band.hpp"
 
 namespace stepcast {
 
@@ -233,6 +234,12 @@ std::string result_notes(const std::vector<JsonDocument>& all) {
     if (point.root().at("host_bound").boolean())
       text += fmt::format("Host bound at {} GPUs: the host issues kernels for the whole step\n",
                           point.root().at("world_size").dump());
+  if (std::any_of(points.begin(), points.end(), [](const JsonDocument& point) {
+        return point.root().at("world_size").number() > most_validated_gpus;
+      }))
+    text += fmt::format(
+        "No step on more than {} GPUs was compared yet: further on the band is a guess\n",
+        most_validated_gpus);
   // Below so many a point takes milliseconds however it is simulated.
   constexpr double worth_folding = 256;
   for (const JsonDocument& point : points)

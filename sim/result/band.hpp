@@ -7,6 +7,9 @@
 
 namespace stepcast {
 
+/// Of the steps that bands were made of.
+constexpr int most_validated_gpus = 32;
+
 /// What a step may be shorter and longer by.
 struct Margin {
   Seconds below, above;

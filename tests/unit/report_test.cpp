@@ -349,6 +349,15 @@ TEST(Notes, SayWhatSlowsWhatAndWhereTheHostIsTheLimit) {
             "Memory per GPU: 1 KiB\n");
 }
 
+TEST(Notes, SayHowFarTheBandWasComparedWithSteps) {
+  const std::string point = notes_point("1", "1024", "5", "null");
+  const auto on = [&](const char* gpus) { return with(point, "/world_size", gpus); };
+  EXPECT_EQ(result_notes(documents({on("32")})), "Memory per GPU: 1 KiB\n");
+  EXPECT_EQ(result_notes(documents({on("33"), on("32")})),
+            "No step on more than 32 GPUs was compared yet: further on the band is a guess\n"
+            "Memory per GPU: 1 KiB\n");
+}
+
 TEST(Notes, NameTheUsualRuleTheWarmUpAndWhatBatchNormSees) {
   std::string point = notes_point("4", "1024", "5", "null");
   for (const auto& [key, value] : {std::pair{"rule", R"("square_root")"},
