@@ -296,7 +296,7 @@ def profile() -> list[str]:
             for sort, most in (("dso", 4), ("symbol", 5)):
                 text = subprocess.run(["perf", "report", "-i", data.name, "--stdio", "--no-children", "--sort", sort],
                                       capture_output=True, text=True).stdout
-                found = re.findall(r"^\s+(\d+\.\d+)%\s+(.+?)(?:\s{2,}.*)?$", text, re.MULTILINE)[:most]
+                found = re.findall(r"^\s+(\d+\.\d+)%\s+(.+?)(?:[ \t]{2,}.*)?$", text, re.MULTILINE)[:most]
                 row.append(", ".join(f"{short(label)} {float(share):.0f} %" for share, label in found))
             rows.append(row)
     return table(["work", "where", "functions"], rows)

@@ -65,8 +65,8 @@ std::string host_name() {
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "an unknown host";
 }
 
-/// Rank 0 sends the others away. MPI is ended only where none of them is `missing`: it would wait
-/// for that one for ever.
+/// Rank 0 sends the others away. MPI is ended in good order only where none of them is `missing`:
+/// it would wait for that one for ever.
 void dismiss(Ranks& ranks, std::size_t missing) {
   const int count = team().size;
   for (int rank = 1; rank < count; ++rank) ranks.send(rank, stop, "");
@@ -85,6 +85,7 @@ void dismiss(Ranks& ranks, std::size_t missing) {
   const bool all = missing == 0 && to_come == 0;
   for (int rank = 1; rank < count; ++rank) ranks.send(rank, leave, all ? "all" : "");
   if (all) return ranks.leave();
+  ranks.abort_at_exit();
   to_come = 1;  // nothing: what was sent has to leave this process
   wait(beat_time);
 }

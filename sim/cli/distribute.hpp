@@ -31,7 +31,7 @@ void dismiss_ranks();
 /// On the other ranks: simulates what rank 0 says until it says no more. False when rank 0 fell
 /// silent.
 [[nodiscard]] bool serve_rank(const RankWork& mine);
-/// The same when this rank cannot: rank 0 ends with `problem`.
-[[nodiscard]] bool refuse_rank(const std::string& problem);
+/// The same when this rank cannot: rank 0 ends with `text`.
+[[nodiscard]] bool refuse_rank(const std::string& text);
 
 }  // namespace stepcast

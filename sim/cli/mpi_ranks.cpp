@@ -1,4 +1,5 @@
 // The only file of sim/ that includes MPI.
+#include <cstdlib>
 #include <list>
 
 #include <mpi.h>
@@ -66,5 +67,9 @@ std::optional<Ranks::Message> Ranks::receive() {
 }
 
 void Ranks::leave() { MPI_Finalize(); }
+
+void Ranks::abort_at_exit() {
+  ::on_exit([](int code, void*) { MPI_Abort(MPI_COMM_WORLD, code); }, nullptr);
+}
 
 }  // namespace stepcast

@@ -39,6 +39,9 @@ class Ranks {
   [[nodiscard]] std::optional<Message> receive();
   /// Ends MPI, for which all ranks must be alive.
   void leave();
+  /// Where one is not: when this process ends, what is left of the others is ended too. Until then
+  /// mpirun would wait for a machine that is gone.
+  void abort_at_exit();
 
  private:
   struct State;

@@ -14,5 +14,6 @@ Ranks::~Ranks() = default;
 void Ranks::send(int, char, const std::string&) {}
 std::optional<Ranks::Message> Ranks::receive() { return std::nullopt; }
 void Ranks::leave() {}
+void Ranks::abort_at_exit() {}
 
 }  // namespace stepcast

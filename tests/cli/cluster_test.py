@@ -284,7 +284,7 @@ def test_without_mpi_mpirun_is_refused():
 
 @needs_mpi
 @needs_mpirun
-def test_three_hosts_one_of_which_loses_its_rank(tmp_path, long_one):
+def test_three_hosts_one_of_which_dies(tmp_path, long_one):
     spec = importlib.util.spec_from_file_location("namespaces", ROOT / "tests/validation/namespaces.py")
     namespaces = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(namespaces)
@@ -311,10 +311,8 @@ def test_three_hosts_one_of_which_loses_its_rank(tmp_path, long_one):
                                    'hostname host1; exec "$@"', "sh", *command], cwd=ROOT, stdout=subprocess.DEVNULL,
                                   stderr=subprocess.PIPE, text=True)
         wait_for_points(out, 20)
-        there = [int(pid) for pid in run("ip", "netns", "pids", f"{network.prefix}2").stdout.split()]
-        ranks = [pid for pid in there if Path(f"/proc/{pid}/comm").read_text() == "stepcast\n"]
-        assert ranks
-        os.kill(min(ranks), signal.SIGKILL)  # the first one is the rank, the others are its children
+        for pid in run("ip", "netns", "pids", f"{network.prefix}2").stdout.split():
+            os.kill(int(pid), signal.SIGKILL)
         said = mpirun.communicate(timeout=120)[1]
     assert mpirun.returncode == 0, said
     assert any(line.startswith("stepcast: rank 1 on host2 is silent") for line in said.splitlines()), said
