@@ -246,6 +246,9 @@ std::string point_json(const Point& point, const StepResult& result, std::string
   for (const auto& [key, value] : point.settings) settings[key] = Json::parse(value);
   Json communication_basis = nullptr;
   if (result.communication_basis) communication_basis = to_string(*result.communication_basis);
+  Json not_folded = nullptr;
+  if (!result.folding.not_folded.empty())
+    not_folded = fmt::format("{}", fmt::join(result.folding.not_folded, "; "));
   Json json = {
       {"settings", settings},
       {"engine", engine},
@@ -275,8 +278,7 @@ std::string point_json(const Point& point, const StepResult& result, std::string
         {"communication", communication_basis},
         {"interference", to_string(result.interference.basis)}}},
       {"host_bound", result.host_bound},
-      {"folding",
-       {{"rank_classes", result.folding.rank_classes}, {"not_folded", result.folding.not_folded}}},
+      {"folding", {{"rank_classes", result.folding.rank_classes}, {"not_folded", not_folded}}},
       {"interference",
        {{"computation_factor", result.interference.computation},
         {"communication_factor", result.interference.communication}}}};

@@ -244,9 +244,9 @@ std::string result_notes(const std::vector<JsonDocument>& all) {
   constexpr double worth_folding = 256;
   for (const JsonDocument& point : points)
     if (point.root().at("world_size").number() >= worth_folding)
-      for (const JsonView& reason : point.root().at("folding").at("not_folded").elements())
+      if (const JsonView reasons = point.root().at("folding").at("not_folded"); !reasons.is_null())
         text += fmt::format("Not folded at {} GPUs: {}\n", point.root().at("world_size").dump(),
-                            reason.string());
+                            reasons.string());
   text += cost_note(points);
   const JsonView memory = fullest->root().at("memory");
   const JsonView gpu = memory.at("gpu_bytes");
