@@ -35,7 +35,8 @@ void add_loop_of_ring(const Schedule& schedule, int channel, int loop, std::vect
   if (std::any_of(own.begin(), own.end(), [&](Bytes size) { return size != own.front(); }))
     all = std::accumulate(own.begin(), own.end(), Bytes{});
   for (int place = 0; place < ring.places; ++place) {
-    Bytes& sent = bytes[static_cast<std::size_t>(channel * ring.places + place)];
+    const int connection = channel * ring.places + place;
+    Bytes& sent = bytes[static_cast<std::size_t>(connection)];
     if (ring.first < ring.reducing) sent += all - own[static_cast<std::size_t>(place)];
     if (ring.last > ring.reducing)
       sent += all - own[static_cast<std::size_t>((place + 1) % ring.places)];
@@ -74,11 +75,11 @@ double RingSteps::transfers() const {
 std::size_t Schedule::first_chunk_of(int channel, int loop, int step, int place) const {
   const int n = ring->places;
   const int sends = ((place - 1 - step) % n + n) % n;
-  const int owner =
-      ring->blocks > n ? 0 : connections[static_cast<std::size_t>(channel * n + sends)].src;
-  return (static_cast<std::size_t>(channel * ring->loops + loop) *
-              static_cast<std::size_t>(ring->blocks) +
-          static_cast<std::size_t>(owner)) *
+  const int connection = channel * n + sends;
+  const int owner = ring->blocks > n ? 0 : connections[static_cast<std::size_t>(connection)].src;
+  const auto run = static_cast<std::size_t>(channel) * static_cast<std::size_t>(ring->loops) +
+                   static_cast<std::size_t>(loop);
+  return (run * static_cast<std::size_t>(ring->blocks) + static_cast<std::size_t>(owner)) *
          static_cast<std::size_t>(ring->pieces);
 }
 

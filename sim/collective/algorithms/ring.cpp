@@ -110,9 +110,9 @@ Schedule reduce_scatter(const CollectiveSpec& spec) {
 Schedule all_gather(const CollectiveSpec& spec) {
   return ring_steps(spec, spec.all_ranks() - 1, 2 * (spec.all_ranks() - 1));
 }
-template <Schedule (*by_index)(const CollectiveSpec&)>
+template <Schedule (*ByIndex)(const CollectiveSpec&)>
 Schedule in_full(const CollectiveSpec& spec) {
-  return listed(by_index(spec));
+  return listed(ByIndex(spec));
 }
 
 Schedule broadcast(const CollectiveSpec& spec) {
@@ -151,10 +151,10 @@ const bool all_reduce_registered =
               .when = "large messages: every link carries the same, and no algorithm sends less"});
 
 /// Reduce-scatter and all-gather are alike but for the direction of time.
-template <Schedule (*by_index)(const CollectiveSpec&)>
+template <Schedule (*ByIndex)(const CollectiveSpec&)>
 CollectiveAlgorithm half_a_ring() {
-  return {.generate = in_full<by_index>,
-          .by_index = by_index,
+  return {.generate = in_full<ByIndex>,
+          .by_index = ByIndex,
           .turns = blocks_are_alike,
           .count_transfers =
               [](const CollectiveSpec& spec) {
