@@ -118,7 +118,7 @@ def sweep(points):
 
 EVERY_FLOW = ["--engine", "simgrid", "--no-fold"]
 FAT_TREE = ["collective", "--platform", f"{SCENARIOS}/fat_tree.platform.json", "--algorithm", "hierarchical", "--bytes",
-            "25MiB"]
+            "25MiB", "--gpus"]
 
 
 def bars() -> list[str]:
@@ -131,8 +131,10 @@ def bars() -> list[str]:
         *((f"the same with jitter, {n:,} ranks", scenario("step_jitter", f"cluster.gpus={n}"), bar, 200)
           for n, bar in ((256, 0.3), (1024, 4.0))),
         ("the same, every transfer on SimGrid, 256 ranks", [*scenario("step"), *EVERY_FLOW], 8.0, None),
-        ("hierarchical on an oversubscribed fat tree, 4,096 ranks, 25 MiB", [*FAT_TREE, "--gpus", "4096"], 2.0, None),
-        ("the same, 65,536 ranks", [*FAT_TREE, "--gpus", "65536"], 1.0, 300),
+        ("hierarchical on an oversubscribed fat tree, 4,096 ranks, 25 MiB, 1 channel", [*FAT_TREE, "4096", "--channels", "1"], 2.0, None),
+        ("the same, 2 channels on rings of their own, on SimGrid", [*FAT_TREE, "4096", "--channels", "2"], 2.0, None),
+        ("the same, 8 channels", [*FAT_TREE, "4096"], 2.0, None),
+        ("65,536 ranks, 1 channel", [*FAT_TREE, "65536", "--channels", "1"], 1.0, 300),
         ("ring on one switch, 65,536 ranks, 25 MiB",
          ["collective", "--platform", "platforms/ideal.json", "--algorithm", "ring", "--bytes", "25MiB", "--gpus", "65536"],
          1.0, 300),
@@ -193,7 +195,7 @@ def others() -> list[str]:
     works = [
         ("one ring, 4,096 ranks", [*ring, "4096"], "LogGOPSim 17 s, 2.8 GB"),
         # An eighth of 25 MiB goes around in a node, here in 4 pieces.
-        ("hierarchical, 8 x 512 ranks, 4 chunks", [*FAT_TREE, "--gpus", "4096", "--chunk-bytes", "819200"],
+        ("hierarchical, 8 x 512 ranks, 4 chunks", [*FAT_TREE, "4096", "--channels", "1", "--chunk-bytes", "819200"],
          "ASTRA-sim 66 s"),
         ("ResNet-50 on 32 GPUs", ["run", "scenarios/quickstart.json", "--set", "cluster.gpus=32"],
          "TrioSim 41 s, with the cube of the GPUs"),
