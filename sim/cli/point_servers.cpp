@@ -1,34 +1,19 @@
 #include "cli/point_servers.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <poll.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <fmt/format.h>
-
-#include "base/error.hpp"
+#include "base/process.hpp"
 
 namespace stepcast {
 namespace {
-
-bool write_all(int file, const void* data, std::size_t size) {
-  const char* bytes = static_cast<const char*>(data);
-  while (size > 0) {
-    const ssize_t count = ::write(file, bytes, size);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return false;
-    bytes += count;
-    size -= static_cast<std::size_t>(count);
-  }
-  return true;
-}
 
 bool read_all(int file, void* data, std::size_t size) {
   char* bytes = static_cast<char*>(data);
@@ -72,13 +57,8 @@ constexpr std::size_t head_size = sizeof(Length) + 1;
 
 PointServers::PointServers(int count, const std::function<std::string(std::size_t)>& work) {
   for (int i = 0; i < count; ++i) {
-    int in[2], out[2];
-    if (::pipe(in) != 0 || ::pipe(out) != 0)
-      throw SimulationError(fmt::format("cannot open a pipe: {}", std::strerror(errno)));
-    std::fflush(nullptr);  // or the child would print the parent's buffer again
-    const pid_t pid = ::fork();
-    if (pid < 0)
-      throw SimulationError(fmt::format("cannot start a process: {}", std::strerror(errno)));
+    const std::array<int, 2> in = open_pipe(), out = open_pipe();
+    const pid_t pid = fork_child();
     if (pid == 0) {
       ::close(in[1]);
       ::close(out[0]);
@@ -103,8 +83,7 @@ void PointServers::end(const Server& server) {
   ::kill(server.pid, SIGKILL);  // and with it its child
   ::close(server.orders);
   ::close(server.answers);
-  while (::waitpid(server.pid, nullptr, 0) < 0 && errno == EINTR) {
-  }
+  wait_for(server.pid);
 }
 
 bool PointServers::has_idle() const {

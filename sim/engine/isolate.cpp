@@ -1,8 +1,8 @@
 #include "engine/isolate.hpp"
 
+#include <array>
 #include <cerrno>
 #include <csignal>
-#include <cstdio>
 #include <cstring>
 #include <numeric>
 #include <poll.h>
@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 
 #include "base/error.hpp"
+#include "base/process.hpp"
 
 namespace stepcast {
 namespace {
@@ -24,16 +25,6 @@ struct Child {
   int pipe = -1;
   std::string received;
 };
-
-void write_all(int file, const std::string& text) {
-  std::size_t written = 0;
-  while (written < text.size()) {
-    const ssize_t count = ::write(file, text.data() + written, text.size() - written);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return;  // the parent is gone
-    written += static_cast<std::size_t>(count);
-  }
-}
 
 /// In the child: the first character says how the work ended.
 [[noreturn]] void answer(int file, std::size_t index,
@@ -47,18 +38,13 @@ void write_all(int file, const std::string& text) {
   } catch (const std::exception& error) {
     text = std::string("f") + error.what();
   }
-  write_all(file, text);
+  write_all(file, text.data(), text.size());
   ::_exit(0);  // no destructors: SimGrid's run at exit and take time
 }
 
 Child start(std::size_t index, const std::function<std::string(std::size_t)>& work) {
-  int ends[2];
-  if (::pipe(ends) != 0)
-    throw SimulationError(fmt::format("cannot open a pipe: {}", std::strerror(errno)));
-  std::fflush(nullptr);  // or the child would print the parent's buffer again
-  const pid_t pid = ::fork();
-  if (pid < 0)
-    throw SimulationError(fmt::format("cannot start a process: {}", std::strerror(errno)));
+  const std::array<int, 2> ends = open_pipe();
+  const pid_t pid = fork_child();
   if (pid == 0) {
     ::close(ends[0]);
     answer(ends[1], index, work);
@@ -69,9 +55,7 @@ Child start(std::size_t index, const std::function<std::string(std::size_t)>& wo
 
 Outcome collect(const Child& child) {
   ::close(child.pipe);
-  int status = 0;
-  while (::waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {
-  }
+  const int status = wait_for(child.pid);
   if (WIFSIGNALED(status))
     return {Outcome::Kind::failed, fmt::format("the simulation was killed by signal {} ({})",
                                                WTERMSIG(status), ::strsignal(WTERMSIG(status)))};

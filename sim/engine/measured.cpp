@@ -159,14 +159,14 @@ class Levels {
   [[nodiscard]] std::optional<Level> find() const {
     const std::string algorithm = settings_.algorithm.value.value_or("");
     const std::string protocol = settings_.protocol.value.value_or("");
+    if (curves_.empty()) return std::nullopt;
     std::vector<const Curve*> near = curves_with(algorithm, protocol);
     double apart = 0.0;
     if (near.empty()) {
       near = curves_with("", "");
       apart = other_choice;
     }
-    if (near.empty() && curves_.empty()) return std::nullopt;
-    if (near.empty()) return Level{1.0, Basis::extrapolated, other_choice};
+    if (near.empty()) return Level{1.0, Basis::extrapolated, apart};
     const auto same = std::find_if(near.begin(), near.end(), [&](const Curve* curve) {
       return curve->key().ranks == cluster_.ranks() && curve->key().nodes == cluster_.nodes();
     });

@@ -63,9 +63,10 @@ class Copies {
         gpu_(gpu),
         host_per_kernel_(training.host_per_kernel.value_or(model.host_per_kernel)) {}
 
-  /// Nothing where neither GPU nor host takes time for them.
-  void add(std::vector<Compute>& tasks, std::string name, const std::vector<int>& gradients,
-           std::size_t launches_behind) const {
+  /// With what the host takes to launch so many AllReduces behind them. Empty where neither GPU nor
+  /// host takes time.
+  [[nodiscard]] std::optional<Compute> of(std::string name, const std::vector<int>& gradients,
+                                          std::size_t launches_behind) const {
     Bytes bytes;
     for (const int gradient : gradients)
       bytes += as_bytes(model_.parameters[static_cast<std::size_t>(gradient)].bytes());
@@ -74,7 +75,8 @@ class Copies {
     copies.duration += (kernels - 1.0) * gpu_.kernel_floor;
     copies.host = (kernels + kernels_per_all_reduce * static_cast<double>(launches_behind)) *
                   host_per_kernel_;
-    if (copies.duration > Seconds{} || copies.host > Seconds{}) tasks.push_back(std::move(copies));
+    if (copies.duration <= Seconds{} && copies.host <= Seconds{}) return std::nullopt;
+    return copies;
   }
 
  private:
@@ -128,10 +130,10 @@ std::vector<Collective> buckets_of(const MeasuredStep& measured,
 
 /// The AllReduces of one synchronised micro-step in the order of their launch; Horovod's have
 /// times.
-std::vector<Reduction> reductions_of(const StepTrace& model, const MeasuredStep& measured,
+std::vector<Reduction> reductions_of(const MeasuredStep& measured,
+                                     const std::vector<Parameter>& parameters,
                                      const TrainingSettings& training, const Gpu& gpu,
-                                     int world_size) {
-  const std::vector<Parameter>& parameters = model.parameters;
+                                     int world_size, const std::optional<Copies>& copies) {
   std::vector<Reduction> reductions;
   if (world_size == 1 || training.sync == SyncMode::horovod) return reductions;
   std::vector<Collective> collectives;
@@ -164,10 +166,10 @@ std::vector<Reduction> reductions_of(const StepTrace& model, const MeasuredStep&
     else
       reductions.push_back({collective, {}, {division(collective, gpu)}});
     // Gradients that live in the buckets need no copies out of them.
-    if (ddp && !model.in_ddp && !training.gradient_as_bucket_view)
-      Copies(model, training, gpu)
-          .add(reductions.back().after, "copy out of bucket",
-               reductions.back().collective.parameters, 0);
+    if (!ddp || !copies || training.gradient_as_bucket_view) continue;
+    Reduction& reduction = reductions.back();
+    if (auto copy = copies->of("copy out of bucket", reduction.collective.parameters, 0))
+      reduction.after.push_back(*std::move(copy));
   }
   return reductions;
 }
@@ -263,10 +265,9 @@ class MicroStep {
         --missing[reduction_of[static_cast<std::size_t>(parameter)]];
       std::size_t complete = next;
       while (complete < reductions.size() && missing[complete] == 0) ++complete;
-      std::vector<Compute> into;
       if (copies && !span.gradients.empty())
-        copies->add(into, "copy into bucket", span.gradients, complete - next);
-      tasks_.insert(tasks_.end(), into.begin(), into.end());
+        if (auto copy = copies->of("copy into bucket", span.gradients, complete - next))
+          tasks_.emplace_back(*std::move(copy));
       for (; next < complete; ++next) launch(reductions[next]);
     }
   }
@@ -349,12 +350,12 @@ void append_span(std::vector<Task>& tasks, Phase phase, const Span& span) {
 Program data_parallel_step(const StepTrace& model, const MeasuredStep& measured,
                            const TrainingSettings& training, const Gpu& gpu, int world_size) {
   const std::vector<Collective> broadcasts = broadcasts_of(model, training, world_size);
-  const std::vector<Reduction> reductions =
-      reductions_of(model, measured, training, gpu, world_size);
-  const std::optional<Collective> bitmap = usage_bitmap_of(model, training, world_size);
-  const SynchronizedNorms norms = synchronized_norms_of(model, training, world_size);
   std::optional<Copies> copies;
   if (!model.in_ddp) copies.emplace(model, training, gpu);
+  const std::vector<Reduction> reductions =
+      reductions_of(measured, model.parameters, training, gpu, world_size, copies);
+  const std::optional<Collective> bitmap = usage_bitmap_of(model, training, world_size);
+  const SynchronizedNorms norms = synchronized_norms_of(model, training, world_size);
   Program program;
   const auto horovod_backward = [&](MicroStep& step) {
     std::vector<TimedLaunch> launches;

@@ -169,6 +169,14 @@ def wait_for_points(result, count):
         time.sleep(0.01)
 
 
+def long_run(out, *options, stderr=subprocess.DEVNULL):
+    """mpirun at work, some points of LONG are done."""
+    mpirun = subprocess.Popen([*MPIRUN, *options, STEPCAST, *LONG, "-o", out], cwd=ROOT, stdout=subprocess.DEVNULL,
+                              stderr=stderr, text=True)
+    wait_for_points(out, 20)
+    return mpirun
+
+
 @pytest.fixture(scope="module")
 def long_one(tmp_path_factory):
     folder = tmp_path_factory.mktemp("long")
@@ -202,9 +210,7 @@ def test_mpirun_makes_the_same_files(jobs, tmp_path):
 @needs_mpirun
 def test_a_rank_that_is_killed_changes_nothing(tmp_path, long_one):
     out = tmp_path / "out.json"
-    mpirun = subprocess.Popen([*MPIRUN, "--enable-recovery", "-n", "3", STEPCAST, *LONG, "-o", out], cwd=ROOT,
-                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    wait_for_points(out, 20)
+    mpirun = long_run(out, "--enable-recovery", "-n", "3", stderr=subprocess.PIPE)
     killed = rank_process(mpirun.pid, 1)
     servers = children_of(killed)
     assert servers
@@ -221,9 +227,7 @@ def test_a_rank_that_is_killed_changes_nothing(tmp_path, long_one):
 @needs_mpirun
 def test_a_rank_that_loses_what_simulates_changes_nothing(tmp_path, long_one):
     out = tmp_path / "out.json"
-    mpirun = subprocess.Popen([*MPIRUN, "-n", "2", STEPCAST, *LONG, "-o", out], cwd=ROOT, stdout=subprocess.DEVNULL,
-                              stderr=subprocess.DEVNULL)
-    wait_for_points(out, 20)
+    mpirun = long_run(out, "-n", "2")
     for pid in children_of(rank_process(mpirun.pid, 1)):
         if b"libmpi" in Path(f"/proc/{pid}/maps").read_bytes():
             os.kill(pid, signal.SIGKILL)
@@ -236,9 +240,7 @@ def test_a_rank_that_loses_what_simulates_changes_nothing(tmp_path, long_one):
 def test_what_a_killed_mpirun_left_is_taken_over(tmp_path, long_one):
     # Without --enable-recovery the death of a rank is the end of all of them.
     out = tmp_path / "out.json"
-    mpirun = subprocess.Popen([*MPIRUN, "-n", "3", STEPCAST, *LONG, "-o", out], cwd=ROOT, stdout=subprocess.DEVNULL,
-                              stderr=subprocess.DEVNULL)
-    wait_for_points(out, 20)
+    mpirun = long_run(out, "-n", "3")
     os.kill(rank_process(mpirun.pid, 2), signal.SIGKILL)
     assert mpirun.wait(timeout=60) != 0
     assert not out.exists()

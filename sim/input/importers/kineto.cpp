@@ -545,6 +545,19 @@ class Import {
                      "record_shapes=True); give --set micro_batch=N");
   }
 
+  /// In DDP nothing is added; else DDP's kernels are, and the host issues them like the others.
+  std::string ddp_text() {
+    if (ranks_[0].steps.ddp) return "  \"in_ddp\": true";
+    std::vector<Nanoseconds> per_kernel;
+    for (const StepSample* step : steps_) {
+      Nanoseconds host = 0;
+      for (const SpanSample& span : step->spans) host += span.host;
+      per_kernel.push_back(host / static_cast<Nanoseconds>(step->launches));
+    }
+    return fmt::format("  \"in_ddp\": false,\n  \"host_per_kernel_s\": {}",
+                       seconds(median_of(per_kernel)));
+  }
+
   std::string optimizer_text() {
     const RankSteps& steps = ranks_[0].steps;
     const std::string guess = steps.optimizer.empty() ? "not known"
@@ -660,17 +673,6 @@ class Import {
     std::string name = files.front();
     for (const char* ending : {".gz", ".json", ".trace", ".pt"})
       if (name.ends_with(ending)) name.resize(name.size() - std::string(ending).size());
-    // In DDP nothing is added; else DDP's kernels are, and the host issues them like the others.
-    std::string in_ddp = "true";
-    if (!ranks_[0].steps.ddp) {
-      std::vector<Nanoseconds> per_kernel;
-      for (const StepSample* step : steps_) {
-        Nanoseconds host = 0;
-        for (const SpanSample& span : step->spans) host += span.host;
-        per_kernel.push_back(host / static_cast<Nanoseconds>(step->launches));
-      }
-      in_ddp = fmt::format("false,\n  \"host_per_kernel_s\": {}", seconds(median_of(per_kernel)));
-    }
     const std::vector<std::string> members = {
         "  \"format\": \"stepcast.trace/1\"",
         "  \"name\": " + quote_json(option("name", name)),
@@ -681,7 +683,7 @@ class Import {
         listed("parameters", parameters, "  "),
         listed("buffers", buffers, "  "),
         "  \"optimizer\": " + optimizer_text(),
-        "  \"in_ddp\": " + in_ddp,
+        ddp_text(),
         fmt::format("  \"measured\": [\n    {{\n{}\n    }}\n  ]", fmt::join(measured, ",\n"))};
     return fmt::format("{{\n{}\n}}\n", fmt::join(members, ",\n"));
   }
