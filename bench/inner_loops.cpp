@@ -9,8 +9,8 @@
 #include "engine/engine.hpp"
 #include "engine/isolate.hpp"
 #include "engine/network.hpp"
+#include "engine/point_job.hpp"
 #include "input/study.hpp"
-#include "result/metrics.hpp"
 
 namespace stepcast {
 namespace {

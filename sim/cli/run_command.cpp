@@ -27,6 +27,7 @@
 #include "engine/engine.hpp"
 #include "engine/isolate.hpp"
 #include "engine/network.hpp"
+#include "engine/point_job.hpp"
 #include "report/report.hpp"
 #include "result/metrics.hpp"
 

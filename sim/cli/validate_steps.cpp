@@ -16,6 +16,7 @@
 #include "base/text.hpp"
 #include "engine/engine.hpp"
 #include "engine/isolate.hpp"
+#include "engine/point_job.hpp"
 #include "fit/figures.hpp"
 #include "input/importer.hpp"
 

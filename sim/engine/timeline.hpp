@@ -58,6 +58,11 @@ struct Timeline {
     const auto index = static_cast<std::size_t>(rank);
     return class_of_rank.empty() ? index : class_of_rank[index];
   }
+  /// When the last rank is done with the step.
+  [[nodiscard]] Seconds end() const {
+    const std::vector<Seconds>& last = segments.back().first_end;
+    return *std::max_element(last.begin(), last.end());
+  }
   /// How many ranks each class has.
   [[nodiscard]] std::vector<int> class_sizes() const;
   [[nodiscard]] const Interval& task(std::size_t rank_class, std::size_t task) const {

@@ -9,32 +9,11 @@
 #include <fmt/format.h>
 
 #include "engine/engine.hpp"
-#include "engine/interference.hpp"
-#include "engine/pace.hpp"
+#include "engine/point_job.hpp"
 #include "workload/data_parallel.hpp"
 
 namespace stepcast {
 namespace {
-
-// Buffers of one NCCL connection: LL 512 KiB, LL128 4 915 200 B, Simple 4 MiB (NCCL v2.28.9
-// src/transport/p2p.cc:370-455 and src/init.cc:697-735); a ring has one per channel and GPU, a tree
-// up to three: two children and a parent.
-constexpr std::int64_t nccl_connection_bytes =
-    (std::int64_t{512} << 10) + 4'915'200 + (std::int64_t{4} << 20);
-
-constexpr std::int64_t tree_connections = 3;
-// NVLS, per channel and head: reduce and broadcast, each 8 slots of 128 KiB (nvlsChunkSize and
-// NCCL_STEPS of src/transport/nvls.cc): 256 MiB for 16 channels and 8 heads.
-constexpr std::int64_t nvls_head_bytes = std::int64_t{2} * 8 * (std::int64_t{128} << 10);
-constexpr std::size_t most_nvls_heads = 8;
-
-// A CUDA context with the libraries' kernels takes 0.3 to 0.6 GiB; not confirmed at a source.
-constexpr std::int64_t cuda_context_bytes = std::int64_t{512} << 20;
-constexpr std::int64_t float32_bytes = 4;
-constexpr std::int64_t half_precision_bytes = 2;
-
-// Goyal et al., arXiv 1706.02677, section 2.2: from the old rate, linearly.
-constexpr std::int64_t warm_up_epochs = 5;
 
 // A step is called host bound when the host issues for so much of it.
 constexpr double host_bound_share = 0.95;
@@ -193,113 +172,6 @@ std::vector<LinkResult> link_results(const Job& job, Seconds step_time) {
   return results;
 }
 
-/// Buffers of all algorithms that are used; each has as many channels as its largest collective.
-std::int64_t nccl_bytes_of(const Job& job) {
-  std::map<std::string, std::int64_t> channels;
-  for (const LoweredCollective& lowered : job.lowered) {
-    std::int64_t& most = channels[lowered.algorithm];
-    most = std::max(most, std::int64_t{lowered.channels});
-  }
-  const auto heads =
-      static_cast<std::int64_t>(std::min(job.cluster.ranks_of(0).size(), most_nvls_heads));
-  std::int64_t bytes = 0;
-  for (const auto& [algorithm, count] : channels) {
-    const bool tree = algorithm == "double_binary_tree" || algorithm == "nvls_tree";
-    const bool nvls = algorithm == "nvls" || algorithm == "nvls_tree";
-    if (nvls) bytes += count * heads * nvls_head_bytes;
-    if (tree || !nvls) bytes += count * (tree ? tree_connections : 1) * nccl_connection_bytes;
-  }
-  return bytes;
-}
-
-/// Flat copies of gradients.
-std::int64_t bucket_bytes_of(const StepTrace& model, const TrainingSettings& training) {
-  switch (training.sync) {
-    case SyncMode::ddp: return training.gradient_as_bucket_view ? 0 : model.gradient_bytes();
-    case SyncMode::flat:
-    case SyncMode::merged: return model.gradient_bytes();
-    case SyncMode::horovod: return training.fusion_bytes;
-    case SyncMode::per_tensor:
-    case SyncMode::overlapped_per_tensor: break;
-  }
-  return 0;
-}
-
-/// The cast buckets of a communication hook.
-std::int64_t hook_bytes_of(const StepTrace& model, const TrainingSettings& training) {
-  const CommunicationHook hook = training.communication_hook;
-  if (training.sync != SyncMode::ddp || hook == CommunicationHook::none) return 0;
-  const char* same = hook == CommunicationHook::fp16 ? "float16" : "bfloat16";
-  std::int64_t bytes = 0;
-  for (const Parameter& parameter : model.parameters)
-    if (parameter.dtype != same) bytes += half_precision_bytes * parameter.elements;
-  return bytes;
-}
-
-MemoryResult memory_of(const Point& point, const Job& job, const MeasuredStep& step) {
-  MemoryResult memory;
-  const StepTrace& model = *point.model;
-  memory.gradients_bytes = model.gradient_bytes();
-  memory.parameters_bytes =
-      model.gradient_bytes();  // the trace holds gradients in the parameters' dtype
-  if (model.master_weights)
-    for (const Parameter& parameter : model.parameters)
-      if (parameter.bytes() == half_precision_bytes * parameter.elements)
-        memory.master_bytes += float32_bytes * parameter.elements;
-  memory.optimizer_bytes =
-      std::llround(static_cast<double>(model.elements()) * model.optimizer_state_bytes_per_element);
-  if (!job.program.collectives.empty()) {
-    memory.bucket_bytes = bucket_bytes_of(model, point.scenario.training);
-    memory.hook_bytes = hook_bytes_of(model, point.scenario.training);
-    memory.nccl_bytes = nccl_bytes_of(job);
-  }
-  memory.framework_bytes = cuda_context_bytes;
-  memory.activation_bytes = step.activation_bytes;
-  memory.gpu_bytes = point.platform->gpu.memory_bytes;
-  return memory;
-}
-
-bool contains_any(const std::string& text, const std::vector<std::string>& words) {
-  return std::any_of(words.begin(), words.end(),
-                     [&](const std::string& word) { return text.find(word) != std::string::npos; });
-}
-
-LearningRateAdvice learning_rate_advice(const Point& point, const StepResult& result) {
-  const StepTrace& model = *point.model;
-  LearningRateAdvice advice;
-  // Linear for SGD (Goyal et al.), the square root where steps are normalised (LAMB's default,
-  // arXiv 1904.00962).
-  if (contains_any(model.optimizer, {"Adam", "LAMB"}))
-    advice.rule = "square_root";
-  else if (contains_any(model.optimizer, {"SGD"}))
-    advice.rule = "linear";
-  if (result.linear_lr_factor > 1.0) advice.warm_up_epochs = warm_up_epochs;
-  const bool has_statistics =
-      std::any_of(model.buffers.begin(), model.buffers.end(),
-                  [](const Buffers& buffers) { return buffers.dtype.find("float") == 0; });
-  if (!model.batch_norms.empty() || has_statistics)
-    advice.batch_norm_samples =
-        result.micro_batch *
-        (point.scenario.training.synchronized_batch_norm ? result.world_size : 1);
-  return advice;
-}
-
-/// What the loader of one rank takes for the samples of a step.
-Seconds loading_time(const Point& point) {
-  const TrainingSettings& training = point.scenario.training;
-  if (!training.data_loader) return {};
-  const auto samples =
-      static_cast<double>(training.micro_batch.value_or(point.model->measured.front().micro_batch) *
-                          training.accumulation_steps);
-  return samples / static_cast<double>(training.data_loader->workers) *
-         training.data_loader->time_per_sample;
-}
-
-Seconds end_of(const Timeline& timeline) {
-  const std::vector<Seconds>& last = timeline.segments.back().first_end;
-  return *std::max_element(last.begin(), last.end());
-}
-
 /// Step time of one GPU that does the same micro-steps and has nobody to talk to.
 Seconds time_alone(const Point& point, const MeasuredStep& step) {
   Program alone =
@@ -311,7 +183,7 @@ Seconds time_alone(const Point& point, const MeasuredStep& step) {
                              {},
                              {},
                              {}});
-  return std::max(end_of(timeline), loading_time(point));
+  return std::max(timeline.end(), loading_time(point));
 }
 
 }  // namespace
@@ -325,62 +197,6 @@ double bus_factor(Operation operation, int ranks) {
     case Operation::broadcast: return ranks > 1 ? 1.0 : 0.0;
   }
   return 0.0;
-}
-
-std::int64_t MemoryResult::known_bytes() const {
-  return parameters_bytes + master_bytes + gradients_bytes + optimizer_bytes + bucket_bytes +
-         hook_bytes + nccl_bytes + framework_bytes + activation_bytes.value_or(0);
-}
-
-std::optional<bool> MemoryResult::fits() const {
-  if (!gpu_bytes) return std::nullopt;
-  if (known_bytes() > *gpu_bytes) return false;
-  return activation_bytes ? std::optional(true) : std::nullopt;
-}
-
-std::optional<MicroSteps> largest_that_fits(const MemoryResult& memory, std::int64_t micro_batch,
-                                            std::int64_t accumulation_steps) {
-  if (!memory.gpu_bytes || !memory.activation_bytes || *memory.activation_bytes == 0)
-    return std::nullopt;
-  const std::int64_t left = *memory.gpu_bytes - (memory.known_bytes() - *memory.activation_bytes);
-  if (left <= 0) return std::nullopt;
-  const std::int64_t samples = micro_batch * accumulation_steps;
-  const double fit = std::floor(static_cast<double>(left) * static_cast<double>(micro_batch) /
-                                static_cast<double>(*memory.activation_bytes));
-  const std::int64_t most =
-      fit < static_cast<double>(micro_batch) ? static_cast<std::int64_t>(fit) : micro_batch;
-  for (std::int64_t size = most; size >= 1; --size)
-    if (samples % size == 0) return MicroSteps{size, samples / size};
-  return std::nullopt;
-}
-
-StepEstimate step_of(const Point& point) {
-  return step_at(
-      *point.model,
-      point.scenario.training.micro_batch.value_or(point.model->measured.front().micro_batch),
-      point.platform->gpu.kernel_floor);
-}
-
-Job job_of(const Point& point) {
-  const Scenario& scenario = point.scenario;
-  const MeasuredStep measured = step_of(point).step;
-  Cluster cluster(*point.platform, point.calibration.get(), scenario.gpus, scenario.gpus_origin,
-                  scenario.placement);
-  for (const Imperfections::SlowNic& nic : scenario.imperfections.slow_nics) cluster.slow_down(nic);
-  Job job = make_job(data_parallel_step(*point.model, measured, scenario.training,
-                                        point.platform->gpu, scenario.gpus),
-                     scenario.collective, cluster);
-  job.pace = paces(scenario.imperfections, cluster, measured);
-  job.interference = interference_of(job, scenario.interference);
-  return job;
-}
-
-std::optional<Job> late_job_of(const Point& point, const Job& job) {
-  const auto& straggler = point.scenario.imperfections.straggler;
-  if (!straggler) return std::nullopt;
-  Job late = job;
-  late.pace = paces_when_late(*straggler, job.pace, static_cast<std::size_t>(job.cluster.ranks()));
-  return late;
 }
 
 namespace {
@@ -420,32 +236,6 @@ void mix(StepResult& result, const std::vector<double>& other_times, double shar
   for (LinkResult& link : result.links) link.busiest_utilisation /= growth;
 }
 
-void wait_for_data(const Point& point, Job& job, Timeline& timeline) {
-  const Seconds late = loading_time(point) - end_of(timeline);
-  if (late <= Seconds{}) return;
-  for (Interval& task : timeline.task_times) task = {task.begin + late, task.end + late};
-  for (Timeline::CollectiveTimes& times : timeline.collectives) {
-    times.start += late;
-    for (Seconds& ready : times.ready) ready += late;
-    for (Seconds& end : times.end) end += late;
-  }
-  for (Timeline::SegmentTimes& times : timeline.segments)
-    for (Seconds& end : times.first_end) end += late;
-
-  const std::size_t classes = timeline.class_sizes().size();
-  std::vector<Segment>& segments = job.program.segments;
-  segments.insert(segments.begin(), {1, {Compute{Phase::host, "data loader", late}}});
-  timeline.segments.insert(timeline.segments.begin(), {std::vector<Seconds>(classes, late), late});
-  std::vector<Interval> tasks;
-  for (std::size_t i = 0; i < classes; ++i) {
-    tasks.push_back({Seconds{}, late});
-    for (std::size_t task = 0; task < timeline.tasks; ++task)
-      tasks.push_back(timeline.task(i, task));
-  }
-  timeline.task_times = std::move(tasks);
-  ++timeline.tasks;
-}
-
 StepResult summarize(const Point& point, const Job& job, const Timeline& timeline) {
   const StepEstimate estimate = step_of(point);
   const MeasuredStep& measured = estimate.step;
@@ -456,7 +246,7 @@ StepResult summarize(const Point& point, const Job& job, const Timeline& timelin
   result.micro_batch = measured.micro_batch;
   result.global_batch = measured.micro_batch * training.accumulation_steps * timeline.ranks;
 
-  result.step_time = end_of(timeline);
+  result.step_time = timeline.end();
   result.split = mean_split(job, timeline, result.step_time);
   result.comm = mean_communication(timeline, runs_per_step(job.program));
   result.overlapped = std::max(Seconds{0.0}, result.comm - result.split.exposed_comm);  // rounding
@@ -527,7 +317,7 @@ StepResult summarize(const Point& point, const Job& job, const Timeline& timelin
       static_cast<double>(result.global_batch) / static_cast<double>(result.reference_global_batch);
   result.linear_lr_factor = growth;
   result.sqrt_lr_factor = std::sqrt(growth);
-  result.learning_rate = learning_rate_advice(point, result);
+  result.learning_rate = learning_rate_advice(point, growth, result.micro_batch);
   return result;
 }
 

@@ -10,7 +10,8 @@
 #include "engine/timeline.hpp"
 #include "input/study.hpp"
 #include "result/band.hpp"
-#include "workload/micro_batch.hpp"
+#include "result/learning_rate.hpp"
+#include "result/memory.hpp"
 
 namespace stepcast {
 
@@ -39,41 +40,6 @@ struct BucketResult {
   double relative_error = 0.0;  ///< standard error of its time; 0: not known
   Basis basis = Basis::mechanism;
   std::int64_t runs_per_step = 1;
-};
-
-struct MemoryResult {
-  std::int64_t parameters_bytes = 0;
-  std::int64_t master_bytes = 0;  ///< fp32 copies of the parameters
-  std::int64_t gradients_bytes = 0;
-  std::int64_t optimizer_bytes = 0;
-  std::int64_t bucket_bytes = 0;
-  std::int64_t hook_bytes = 0;  ///< compressed copies of the gradients
-  std::int64_t nccl_bytes = 0;
-  std::int64_t framework_bytes = 0;
-  std::optional<std::int64_t> activation_bytes;
-  std::optional<std::int64_t> gpu_bytes;
-  [[nodiscard]] std::int64_t known_bytes() const;
-  /// Empty when it is not known: the known part fits, and activations or the GPU's memory are
-  /// unknown.
-  [[nodiscard]] std::optional<bool> fits() const;
-};
-
-/// A micro-batch and as many micro-steps as make the same step of them.
-struct MicroSteps {
-  std::int64_t micro_batch = 0;
-  std::int64_t accumulation_steps = 0;
-};
-/// The largest micro-batch that fits when activations grow with it and nothing else does, among
-/// those that divide the samples of one GPU's step. Empty: none fits, or it cannot be said.
-[[nodiscard]] std::optional<MicroSteps> largest_that_fits(const MemoryResult& memory,
-                                                          std::int64_t micro_batch,
-                                                          std::int64_t accumulation_steps);
-
-/// What is known about scaling the learning rate of this step (docs/results.md).
-struct LearningRateAdvice {
-  std::string rule;  ///< linear or square_root, usual for the optimizer; empty: not known
-  std::int64_t warm_up_epochs = 0;
-  std::optional<std::int64_t> batch_norm_samples;  ///< behind one statistic; empty: no BatchNorm
 };
 
 /// Traffic of one kind of link in one step.
@@ -125,18 +91,7 @@ struct StepResult {
   std::optional<Basis> communication_basis;  ///< the weakest of all AllReduces; empty without any
 };
 
-/// The step that a point replays.
-[[nodiscard]] StepEstimate step_of(const Point& point);
-/// The program of a point with its lowered collectives.
-[[nodiscard]] Job job_of(const Point& point);
-/// A rank cannot start a step before its loader has the samples, so steps follow one another no
-/// faster than the loader: where the step is shorter, all of it moves back by the difference, which
-/// becomes a task of the host. Exact, as nothing in a step depends on when the step starts.
-void wait_for_data(const Point& point, Job& job, Timeline& timeline);
 [[nodiscard]] StepResult summarize(const Point& point, const Job& job, const Timeline& timeline);
-
-/// The job of the steps in which the scenario's straggler is slow.
-[[nodiscard]] std::optional<Job> late_job_of(const Point& point, const Job& job);
 
 /// The times of a result that a mean over several steps is taken of, in seconds.
 [[nodiscard]] std::vector<double> mean_times(StepResult result);

@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "engine/interference.hpp"
 #include "engine/pace.hpp"
+#include "engine/point_job.hpp"
 #include "jobs.hpp"
 #include "simulate.hpp"
 #include "workload/data_parallel.hpp"

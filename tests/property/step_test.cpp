@@ -1,4 +1,5 @@
 // Whole steps over random scenarios: the split adds up, nothing is negative, bytes are conserved.
+#include "engine/point_job.hpp"
 #include "input/study.hpp"
 #include "jobs.hpp"
 #include "result/metrics.hpp"

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "documents.hpp"
+#include "engine/point_job.hpp"
 #include "hand_made_step.hpp"
 #include "testing.hpp"
 
