@@ -1,7 +1,6 @@
 // stepcast import: foreign formats become step traces.
 #include <filesystem>
 #include <optional>
-#include <unistd.h>
 
 #include <fmt/format.h>
 
@@ -10,6 +9,7 @@
 #include "cli/commands.hpp"
 #include "cli/log_files.hpp"
 #include "cli/output_file.hpp"
+#include "cli/progress.hpp"
 #include "input/importer.hpp"
 #include "input/platform.hpp"
 #include "input/step_trace.hpp"
@@ -20,27 +20,6 @@ namespace {
 
 constexpr double replay_is_off = 0.1;  // of the measured step; above it the user is warned
 
-/// A line of progress on a terminal, and nothing elsewhere.
-class ProgressBar {
- public:
-  void show(double fraction) {
-    const int percent = static_cast<int>(100 * fraction);
-    if (!terminal_ || percent == shown_) return;
-    shown_ = percent;
-    constexpr int width = 40;
-    const auto done = static_cast<std::size_t>(width * fraction);
-    fmt::print(stderr, "\r[{:-<{}}] {:>3} %", std::string(done, '#'), width, percent);
-    std::fflush(stderr);
-  }
-  ~ProgressBar() {
-    if (shown_ >= 0) fmt::print(stderr, "\r\033[K");
-  }
-
- private:
-  bool terminal_ = ::isatty(STDERR_FILENO) == 1;
-  int shown_ = -1;
-};
-
 Imported import_files(const ImportOptions& options) {
   const Importer* importer = importers().find(options.format);
   if (importer == nullptr)
@@ -49,8 +28,10 @@ Imported import_files(const ImportOptions& options) {
   ImportRequest request;
   for (const std::string& file : options.files) request.files.emplace_back(file);
   request.options = options.settings;
-  ProgressBar bar;
-  return (*importer)(request, [&](double fraction) { bar.show(fraction); });
+  Progress progress(0, 100, "%");
+  return (*importer)(request, [&](double fraction) {
+    progress.advance_to(static_cast<std::size_t>(100.0 * fraction));
+  });
 }
 
 void compare_with_measured(const MeasuredStep& step) {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <unistd.h>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -16,10 +17,11 @@ constexpr std::size_t bar_width = 32;  // characters
 
 }  // namespace
 
-Progress::Progress(std::size_t done, std::size_t total)
+Progress::Progress(std::size_t done, std::size_t total, std::string what)
     : first_(done),
       done_(done),
       total_(total),
+      what_(std::move(what)),
       is_terminal_(::isatty(STDERR_FILENO) == 1),
       start_(Clock::now()),
       shown_at_(start_) {}
@@ -36,8 +38,9 @@ void Progress::say(const std::string& line) {
   fmt::print(stderr, "{}\n", line);
 }
 
-void Progress::advance() {
-  ++done_;
+void Progress::advance_to(std::size_t done) {
+  if (done == done_) return;
+  done_ = done;
   const Clock::time_point now = Clock::now();
   if (done_ == total_ || now - shown_at_ < (is_terminal_ ? Clock::duration(between_bars)
                                                          : Clock::duration(between_lines)))
@@ -47,12 +50,13 @@ void Progress::advance() {
   const double left =
       taken * static_cast<double>(total_ - done_) / static_cast<double>(done_ - first_);
   if (!is_terminal_) {
-    fmt::print(stderr, "stepcast: {} of {} points, {} left\n", done_, total_, duration_text(left));
+    fmt::print(stderr, "stepcast: {} of {} {}, {} left\n", done_, total_, what_,
+               duration_text(left));
     return;
   }
   const std::size_t filled = bar_width * done_ / total_;
-  fmt::print(stderr, "\r[{:#>{}}{:->{}}] {} of {} points, {} left\x1b[K", "", filled, "",
-             bar_width - filled, done_, total_, duration_text(left));
+  fmt::print(stderr, "\r[{:#>{}}{:->{}}] {} of {} {}, {} left\x1b[K", "", filled, "",
+             bar_width - filled, done_, total_, what_, duration_text(left));
   is_shown_ = true;
 }
 

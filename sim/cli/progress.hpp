@@ -1,4 +1,4 @@
-// How far a sweep is, on stderr: a bar on a terminal, a line now and then elsewhere.
+// How far a command is, on stderr: a bar on a terminal, a line now and then elsewhere.
 #pragma once
 
 #include <chrono>
@@ -9,14 +9,16 @@ namespace stepcast {
 
 class Progress {
  public:
-  /// `done` of `total` points are there already.
-  Progress(std::size_t done, std::size_t total);
+  /// `done` of `total` are there already; `what` names them.
+  Progress(std::size_t done, std::size_t total, std::string what);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// One more is done.
-  void advance();
+  /// So many are done.
+  void advance_to(std::size_t done);
+  /// One more is.
+  void advance() { advance_to(done_ + 1); }
   /// Prints a line of its own.
   void say(const std::string& line);
 
@@ -25,6 +27,7 @@ class Progress {
   void clear();
 
   std::size_t first_, done_, total_;
+  std::string what_;
   bool is_terminal_;
   bool is_shown_ = false;
   Clock::time_point start_, shown_at_;

@@ -206,7 +206,7 @@ std::size_t simulate_all(const std::string& path, const Study& study, const RunO
   for (const std::size_t i : points)
     if (!store.has(i)) missing.push_back(i);
   if (missing.empty()) return 0;
-  Progress progress(points.size() - missing.size(), points.size());
+  Progress progress(points.size() - missing.size(), points.size(), "points");
   // Other parts may be right: then there is a result, in which the failures of this one stand.
   Failures failures(points.size() + (options.shard ? 1 : 0),
                     options.shard || missing.size() < points.size());
