@@ -208,6 +208,7 @@ LoweredCollective lower(Operation operation, Bytes bytes, const CollectiveSettin
         collective_algorithms(Operation::all_reduce).find(*settings.inter_node_algorithm.value);
   const Chunks chunks = set_chunks(spec, choice, settings, cluster, folding.each);
   lowered.chunk = chunks.chunk;
+  lowered.may_fold = settings.fold;
   lowered.fold = fold_nodes(spec, choice, settings.fold, cluster, lowered.why_not_folded);
   std::vector<Ring> first_rings;
   if (lowered.fold) {

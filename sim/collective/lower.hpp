@@ -40,6 +40,7 @@ struct LoweredCollective {
   double relative_error = 0.0;  ///< of its time: how far the fit or the curve behind it is off
   Seconds launch;               ///< from the last rank's arrival to the first transfers
   Schedule schedule;
+  bool may_fold = true;          ///< else every node and every connection is simulated
   std::optional<NodeFold> fold;  ///< of the schedule
   std::string why_not_folded;    ///< for people
   // For each connection of the schedule:

@@ -10,7 +10,6 @@ namespace {
 /// The collectives one after the other, with nothing around them.
 Job bare_job(const Job& job, const std::vector<std::size_t>& lowered) {
   Job bare{job.cluster, {}, {}, {}};
-  bare.fold = job.fold;
   Segment segment;
   for (const std::size_t index : lowered) {
     const LoweredCollective& collective = job.lowered[index];

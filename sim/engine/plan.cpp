@@ -30,11 +30,12 @@ std::vector<std::vector<int>> links_of_classes(const LoweredCollective& collecti
 }  // namespace
 
 Plan::Plan(const LoweredCollective& collective, const Cluster& cluster,
-           std::optional<int> first_channel_link, bool fold)
+           std::optional<int> first_channel_link)
     : schedule(listed(collective.schedule)) {
   const Groups<int> all_queues = queues_of(schedule);
-  const Alike alike = fold ? find_alike(collective, schedule, all_queues, cluster.bandwidths())
-                           : none_alike(schedule, cluster.bandwidths().size());
+  const Alike alike = collective.may_fold
+                          ? find_alike(collective, schedule, all_queues, cluster.bandwidths())
+                          : none_alike(schedule, cluster.bandwidths().size());
   std::vector<std::vector<int>> all_links = links_of_classes(collective, alike);
 
   std::vector<Connection> connections;

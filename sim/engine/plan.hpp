@@ -12,9 +12,9 @@ namespace stepcast {
 
 struct Plan {
   /// Where channels are limited, connection i of the collective has a link of its own,
-  /// *first_channel_link + i. Without `fold` every connection is there.
+  /// *first_channel_link + i.
   Plan(const LoweredCollective& collective, const Cluster& cluster,
-       std::optional<int> first_channel_link, bool fold);
+       std::optional<int> first_channel_link);
 
   struct Dependent {
     int transfer = 0;

@@ -367,8 +367,8 @@ class Execution final : public Sink {
     if (plan_ != nullptr && planned_ == lowered) return;
     running_ = nullptr;
     plan_ = nullptr;
-    plan_ = std::make_unique<Plan>(job_.lowered[lowered], job_.cluster,
-                                   first_channel_link_[lowered], job_.fold);
+    plan_ =
+        std::make_unique<Plan>(job_.lowered[lowered], job_.cluster, first_channel_link_[lowered]);
     planned_ = lowered;
   }
 

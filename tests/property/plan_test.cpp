@@ -10,9 +10,7 @@ namespace {
 
 constexpr double bandwidth_Bps = 1e10, alpha_s = 1e-6;
 
-Plan plan_of(const Job& job, bool fold = true) {
-  return {job.lowered.front(), job.cluster, std::nullopt, fold};
-}
+Plan plan_of(const Job& job) { return {job.lowered.front(), job.cluster, std::nullopt}; }
 
 CollectiveSettings settings_for(const std::string& algorithm, int channels = 1) {
   CollectiveSettings settings = ring_settings(channels, infinite_chunk);
@@ -88,9 +86,10 @@ TEST(Plan, FindsNothingAlikeBesideASlowLinkOfARing) {
 }
 
 TEST(Plan, HasEveryConnectionWithoutFolding) {
-  const Job job = all_reduce_job(ideal_platform(bandwidth_Bps, alpha_s), 64, 1'000'000,
-                                 settings_for("recursive_halving_doubling"));
-  const Plan plan = plan_of(job, false);
+  CollectiveSettings settings = settings_for("recursive_halving_doubling");
+  settings.fold = false;
+  const Job job = all_reduce_job(ideal_platform(bandwidth_Bps, alpha_s), 64, 1'000'000, settings);
+  const Plan plan = plan_of(job);
   EXPECT_EQ(plan.schedule.connections.size(), 64u * 6u);
   EXPECT_EQ(plan.schedule.transfers.size(), job.lowered.front().schedule.transfers.size());
   EXPECT_TRUE(plan.followers.members.empty());
