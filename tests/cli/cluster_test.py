@@ -314,7 +314,8 @@ def test_three_hosts_one_of_which_dies(tmp_path, long_one):
                                   stderr=subprocess.PIPE, text=True)
         wait_for_points(out, 20)
         for pid in run("ip", "netns", "pids", f"{network.prefix}2").stdout.split():
-            os.kill(int(pid), signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # the child of a point that is done
+                os.kill(int(pid), signal.SIGKILL)
         said = mpirun.communicate(timeout=120)[1]
     assert mpirun.returncode == 0, said
     assert any(line.startswith("stepcast: rank 1 on host2 is silent") for line in said.splitlines()), said
