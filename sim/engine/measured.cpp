@@ -36,17 +36,15 @@ bool are_alike(const Platform& a, const Platform& b) {
          a.fabric.levels.size() == b.fabric.levels.size();
 }
 
-/// Simulated, with nothing measured of it.
-double time_of(const Job& job) {
+/// From the start to the end on the last rank.
+double time_of(const LoweredCollective& collective, const Cluster& cluster) {
+  std::vector<Seconds> done;
   try {
-    return simulate_analytically(job).collectives.front().last_end().value();
-  } catch (const SimulationError&) {
-    // Links are shared unevenly.
+    done = done_analytically(collective, cluster);
+  } catch (const SimulationError&) {  // links are shared unevenly
+    done = done_on_simgrid({&collective}, cluster).front();
   }
-  return isolated_numbers([&] {
-           return std::vector{simulate_with_simgrid(job).collectives.front().last_end().value()};
-         })
-      .front();
+  return std::max_element(done.begin(), done.end())->value();
 }
 
 /// What the mechanism makes of one collective, on a network that may be slower than it is.
@@ -59,16 +57,11 @@ class Mechanism {
   Mechanism(Operation operation, Bytes bytes, const CollectiveSettings& settings,
             const Cluster& cluster, const std::vector<Ring>& rings)
       : cluster_(cluster),
-        job_{cluster,
-             single_collective(operation, static_cast<std::int64_t>(bytes.value())),
-             {},
-             {0}} {
-    job_.lowered.push_back(lower(operation, bytes, settings, cluster, rings));
-    alpha_ = collective().alpha;
-    latency_ = collective().latency;
-  }
+        collective_(lower(operation, bytes, settings, cluster, rings)),
+        alpha_(collective_.alpha),
+        latency_(collective_.latency) {}
 
-  [[nodiscard]] const std::string& algorithm() const { return job_.lowered.front().algorithm; }
+  [[nodiscard]] const std::string& algorithm() const { return collective_.algorithm; }
 
   /// s, on the network as it is.
   [[nodiscard]] double time() {
@@ -78,19 +71,16 @@ class Mechanism {
   /// s, where each overhead, latency and byte between nodes takes so many times as long.
   [[nodiscard]] double time(double slowness) {
     for (std::size_t i = 0; i < alpha_.size(); ++i) {
-      const double factor = collective().routes[i].inter_node ? slowness : 1.0;
-      collective().alpha[i] = factor * alpha_[i];
-      collective().latency[i] = factor * latency_[i];
+      const double factor = collective_.routes[i].inter_node ? slowness : 1.0;
+      collective_.alpha[i] = factor * alpha_[i];
+      collective_.latency[i] = factor * latency_[i];
     }
-    job_.cluster = cluster_.with_network_rate(1.0 / slowness);
-    return time_of(job_);
+    return time_of(collective_, cluster_.with_network_rate(1.0 / slowness));
   }
 
  private:
-  [[nodiscard]] LoweredCollective& collective() { return job_.lowered.front(); }
-
   Cluster cluster_;
-  Job job_;
+  LoweredCollective collective_;
   std::vector<Seconds> alpha_, latency_;  ///< as they were
   std::optional<double> as_it_is_;
 };
