@@ -1,5 +1,6 @@
 // Each distinct collective on the longest path where that is exact, on SimGrid where links are
 // shared unevenly; then all ranks walk through the program.
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -49,6 +50,14 @@ std::vector<std::vector<Seconds>> done_on_simgrid(
     keys.push_back(key_of(*collectives[i], cluster));
     if (done.try_emplace(keys[i]).second) missing.push_back(i);
   }
+  const auto transfers = [&](std::size_t index) {
+    const Schedule& schedule = collectives[index]->schedule;
+    return schedule.ring ? schedule.ring->transfers()
+                         : static_cast<double>(schedule.transfers.size());
+  };
+  // What takes longest first, so that cores are not left with nothing to do at the end.
+  std::stable_sort(missing.begin(), missing.end(),
+                   [&](std::size_t a, std::size_t b) { return transfers(a) > transfers(b); });
   std::string problem;
   std::size_t problem_of = collectives.size();
   // One that no other process simulates.
