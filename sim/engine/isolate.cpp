@@ -147,8 +147,9 @@ void run_isolated(const std::function<std::optional<std::size_t>()>& next, Worke
       is_more = index.has_value();
     }
     places.settle(running.size(), is_more);
+    if (running.empty() && ended.empty()) return;
     for (const Child& child : std::exchange(ended, {})) done(child.index, collect(child));
-    if (running.empty()) return;
+    if (running.empty()) continue;
     std::vector<pollfd> polled;
     for (const Child& child : running) polled.push_back({child.pipe, POLLIN, 0});
     const bool may_get_place = workers.borrow && is_more;
