@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -11,10 +12,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPCAST = os.environ.get("STEPCAST", str(ROOT / "build/release/stepcast"))
-# BERT on 32 A100: the rings of 8 NICs share links unevenly, so its collectives are simulated on SimGrid. Buckets have the
+# BERT on 16 A100: the rings of 8 NICs share links unevenly, so its collectives are simulated on SimGrid. Buckets have the
 # same sizes whatever the accumulation and the micro-batch.
 ACCUMULATIONS, MICRO_BATCHES = [1, 2, 16], [16, 64]
-SWEEP = ("run", "scenarios/nics.json", "--set", 'cases=[{"name":"8 NICs","set":{}}]')
+SWEEP = ("run", "scenarios/nics.json", "--set", 'cases=[{"name":"8 NICs","set":{"cluster.gpus":16}}]')
 VARY = ("--set", f"vary.training.accumulation_steps={ACCUMULATIONS}", "--set", f"vary.training.micro_batch={MICRO_BATCHES}")
 
 
@@ -58,6 +59,15 @@ def test_shards_share_by_themselves(sweep: Path, tmp_path: Path) -> None:
     for shard in (1, 2):
         stepcast(*SWEEP, *VARY, "--shard", f"{shard}/2", "-o", tmp_path / f"{shard}.part")
     stepcast("merge", tmp_path / "1.part", tmp_path / "2.part", "-o", tmp_path / "result.json")
+    assert (tmp_path / "result.json").read_bytes() == sweep.read_bytes()
+
+
+@pytest.mark.skipif(b"libmpi.so" not in Path(STEPCAST).read_bytes(), reason="built without MPI (STEPCAST_MPI)")
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="no mpirun")
+def test_ranks_share_by_themselves(sweep: Path, tmp_path: Path) -> None:
+    mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2"]
+    words = [STEPCAST, *SWEEP, *VARY, "--jobs", "2", "-o", tmp_path / "result.json"]
+    subprocess.run([*mpirun, *map(str, words)], cwd=ROOT, capture_output=True, timeout=300, check=True)
     assert (tmp_path / "result.json").read_bytes() == sweep.read_bytes()
 
 
