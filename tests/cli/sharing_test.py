@@ -88,7 +88,12 @@ def test_nothing_is_left_of_a_run_that_is_killed(to_group: bool) -> None:
     """Ctrl-C goes to all processes, a kill to the first one."""
     command = [STEPCAST, "run", "scenarios/gpu_count.json", "--set", "vary.cluster.gpus=[512]", "--jobs", "3", "-o", "-"]
     running = subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        command,
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # also where the tests run in the background
     )
     until = time.monotonic() + 60
     while len(processes_of(running.pid)) < 5:  # it, its point, and three collectives of that
