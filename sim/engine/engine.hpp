@@ -20,6 +20,12 @@ namespace stepcast {
 [[nodiscard]] std::vector<Seconds> done_analytically(const LoweredCollective& collective,
                                                      const Cluster& cluster);
 
+/// The same as SimGrid says, whatever the links. Each collective is simulated by itself, in a child
+/// of its own, so that its times do not depend on what else is asked for, to the last bit. What any
+/// process of this program has simulated is not simulated again (finished.hpp).
+[[nodiscard]] std::vector<std::vector<Seconds>> done_on_simgrid(
+    const std::vector<const LoweredCollective*>& collectives, const Cluster& cluster);
+
 struct Simulation {
   Timeline timeline;
   bool used_simgrid = false;

@@ -1,15 +1,19 @@
 #include "engine/isolate.hpp"
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <numeric>
 #include <poll.h>
 #include <stdexcept>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -69,19 +73,87 @@ Outcome collect(const Child& child) {
           child.received.substr(1)};
 }
 
+/// How many places of outer run_isolated() nobody uses, in memory that all processes share.
+class SparePlaces {
+ public:
+  SparePlaces() noexcept {
+    void* memory =
+        ::mmap(nullptr, sizeof(int), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory != MAP_FAILED) count_ = static_cast<int*>(memory);
+  }
+  void add(int places) {
+    if (count_ != nullptr) std::atomic_ref(*count_) += places;
+  }
+  [[nodiscard]] bool take_one() {
+    if (count_ == nullptr) return false;
+    int count = std::atomic_ref(*count_).load();
+    while (count > 0)
+      if (std::atomic_ref(*count_).compare_exchange_weak(count, count - 1)) return true;
+    return false;
+  }
+
+ private:
+  int* count_ = nullptr;
+};
+SparePlaces spare_places;  // made before the program forks
+
+/// Those that one run_isolated() has.
+class Places {
+ public:
+  explicit Places(Workers workers) : workers_(workers) {}
+  Places(const Places&) = delete;
+  Places& operator=(const Places&) = delete;
+  ~Places() { spare_places.add(borrowed_ - lent_); }
+
+  [[nodiscard]] bool has_one(std::size_t running) {
+    if (static_cast<int>(running) < workers_.count + borrowed_) return true;
+    if (!workers_.borrow || !spare_places.take_one()) return false;
+    ++borrowed_;
+    return true;
+  }
+  /// Gives away what is not used.
+  void settle(std::size_t running, bool is_more) {
+    const int unused = std::max(0, workers_.count + borrowed_ - static_cast<int>(running));
+    if (workers_.borrow) {
+      const int back = std::min(unused, borrowed_);
+      borrowed_ -= back;
+      spare_places.add(back);
+    } else if (!is_more && unused > lent_) {
+      spare_places.add(unused - lent_);
+      lent_ = unused;
+    }
+  }
+
+ private:
+  Workers workers_;
+  int borrowed_ = 0;
+  int lent_ = 0;
+};
+
+constexpr int look_for_place_ms = 10;
+
 }  // namespace
 
-void run_isolated(const std::vector<std::size_t>& indices, int workers,
+void run_isolated(const std::function<std::optional<std::size_t>()>& next, Workers workers,
                   const std::function<std::string(std::size_t)>& work,
                   const std::function<void(std::size_t, const Outcome&)>& done) {
-  std::vector<Child> running;
-  std::size_t next = 0;
-  while (next < indices.size() || !running.empty()) {
-    while (next < indices.size() && running.size() < static_cast<std::size_t>(workers))
-      running.push_back(start(indices[next++], work));
+  std::vector<Child> running, ended;
+  Places places(workers);
+  for (;;) {
+    bool is_more = true;
+    while (is_more && places.has_one(running.size())) {
+      const std::optional<std::size_t> index = next();
+      if (index) running.push_back(start(*index, work));
+      is_more = index.has_value();
+    }
+    places.settle(running.size(), is_more);
+    if (running.empty() && ended.empty()) return;
+    for (const Child& child : std::exchange(ended, {})) done(child.index, collect(child));
+    if (running.empty()) continue;
     std::vector<pollfd> polled;
     for (const Child& child : running) polled.push_back({child.pipe, POLLIN, 0});
-    if (::poll(polled.data(), polled.size(), -1) < 0) {
+    const bool may_get_place = workers.borrow && is_more;
+    if (::poll(polled.data(), polled.size(), may_get_place ? look_for_place_ms : -1) < 0) {
       if (errno == EINTR) continue;
       throw SimulationError(fmt::format("cannot wait for a process: {}", std::strerror(errno)));
     }
@@ -94,12 +166,22 @@ void run_isolated(const std::vector<std::size_t>& indices, int workers,
         running[i].received.append(buffer, static_cast<std::size_t>(got));
         continue;
       }
-      const Child ended = std::move(running[i]);
+      ended.push_back(std::move(running[i]));
       running.erase(running.begin() + static_cast<std::ptrdiff_t>(i));
-      if (next < indices.size()) running.push_back(start(indices[next++], work));
-      done(ended.index, collect(ended));
     }
   }
+}
+
+void run_isolated(const std::vector<std::size_t>& indices, int workers,
+                  const std::function<std::string(std::size_t)>& work,
+                  const std::function<void(std::size_t, const Outcome&)>& done) {
+  std::size_t next = 0;
+  run_isolated(
+      [&]() -> std::optional<std::size_t> {
+        if (next == indices.size()) return std::nullopt;
+        return indices[next++];
+      },
+      Workers{workers, false}, work, done);
 }
 
 std::vector<Outcome> run_isolated(std::size_t count, int workers,

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,20 @@ struct Outcome {
 /// and hands each outcome to `done` as it comes, in whatever order. Errors that the work throws
 /// come back as outcomes.
 void run_isolated(const std::vector<std::size_t>& indices, int workers,
+                  const std::function<std::string(std::size_t)>& work,
+                  const std::function<void(std::size_t, const Outcome&)>& done);
+
+/// How many children a run_isolated() may have at a time.
+struct Workers {
+  int count = 1;
+  /// Inside the work of another run_isolated(): one more for each place that an outer one has left
+  /// and nothing to do for. So all of them together keep to the `count` of the outermost, but for
+  /// processes that only wait for others.
+  bool borrow = false;
+};
+/// The same for the indices that `next` gives, which is asked whenever there is room for one, also
+/// after it gave none, and until it gives none while no child is running.
+void run_isolated(const std::function<std::optional<std::size_t>()>& next, Workers workers,
                   const std::function<std::string(std::size_t)>& work,
                   const std::function<void(std::size_t, const Outcome&)>& done);
 

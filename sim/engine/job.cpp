@@ -26,6 +26,7 @@ Job make_job(Program program, const CollectiveSettings& settings, const Cluster&
   job.fold = settings.fold;
   if (job.program.collectives.empty()) return job;
   const std::vector<Ring> rings = find_rings(cluster);
+  Measurements measurements(cluster);
   std::map<std::pair<Operation, std::int64_t>, std::size_t> known;  // by size
   for (const Collective& collective : job.program.collectives) {
     const auto [entry, is_new] =
@@ -35,7 +36,8 @@ Job make_job(Program program, const CollectiveSettings& settings, const Cluster&
       const Bytes bytes{static_cast<double>(collective.bytes)};
       LoweredCollective& lowered =
           job.lowered.emplace_back(lower(collective.operation, bytes, its, cluster, rings));
-      if (const auto level = measured_level(collective.operation, bytes, its, cluster)) {
+      if (const auto level =
+              measured_level(collective.operation, bytes, its, cluster, rings, measurements)) {
         scale_time(lowered, level->factor);
         lowered.basis = cluster.is_degraded() ? Basis::extrapolated : level->basis;
         lowered.relative_error = level->relative_error;

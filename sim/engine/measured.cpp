@@ -36,39 +36,28 @@ bool are_alike(const Platform& a, const Platform& b) {
          a.fabric.levels.size() == b.fabric.levels.size();
 }
 
-/// Simulated, with nothing measured of it.
-double time_of(const Job& job) {
+/// From the start to the end on the last rank.
+double time_of(const LoweredCollective& collective, const Cluster& cluster) {
+  std::vector<Seconds> done;
   try {
-    return simulate_analytically(job).collectives.front().last_end().value();
-  } catch (const SimulationError&) {
-    // Links are shared unevenly.
+    done = done_analytically(collective, cluster);
+  } catch (const SimulationError&) {  // links are shared unevenly
+    done = done_on_simgrid({&collective}, cluster).front();
   }
-  return isolated_numbers([&] {
-           return std::vector{simulate_with_simgrid(job).collectives.front().last_end().value()};
-         })
-      .front();
+  return std::max_element(done.begin(), done.end())->value();
 }
 
 /// What the mechanism makes of one collective, on a network that may be slower than it is.
 class Mechanism {
  public:
   Mechanism(Operation operation, Bytes bytes, const CollectiveSettings& settings,
-            const Cluster& cluster)
-      : Mechanism(operation, bytes, settings, cluster, find_rings(cluster)) {}
-
-  Mechanism(Operation operation, Bytes bytes, const CollectiveSettings& settings,
             const Cluster& cluster, const std::vector<Ring>& rings)
       : cluster_(cluster),
-        job_{cluster,
-             single_collective(operation, static_cast<std::int64_t>(bytes.value())),
-             {},
-             {0}} {
-    job_.lowered.push_back(lower(operation, bytes, settings, cluster, rings));
-    alpha_ = collective().alpha;
-    latency_ = collective().latency;
-  }
+        collective_(lower(operation, bytes, settings, cluster, rings)),
+        alpha_(collective_.alpha),
+        latency_(collective_.latency) {}
 
-  [[nodiscard]] const std::string& algorithm() const { return job_.lowered.front().algorithm; }
+  [[nodiscard]] const std::string& algorithm() const { return collective_.algorithm; }
 
   /// s, on the network as it is.
   [[nodiscard]] double time() {
@@ -78,19 +67,16 @@ class Mechanism {
   /// s, where each overhead, latency and byte between nodes takes so many times as long.
   [[nodiscard]] double time(double slowness) {
     for (std::size_t i = 0; i < alpha_.size(); ++i) {
-      const double factor = collective().routes[i].inter_node ? slowness : 1.0;
-      collective().alpha[i] = factor * alpha_[i];
-      collective().latency[i] = factor * latency_[i];
+      const double factor = collective_.routes[i].inter_node ? slowness : 1.0;
+      collective_.alpha[i] = factor * alpha_[i];
+      collective_.latency[i] = factor * latency_[i];
     }
-    job_.cluster = cluster_.with_network_rate(1.0 / slowness);
-    return time_of(job_);
+    return time_of(collective_, cluster_.with_network_rate(1.0 / slowness));
   }
 
  private:
-  [[nodiscard]] LoweredCollective& collective() { return job_.lowered.front(); }
-
   Cluster cluster_;
-  Job job_;
+  LoweredCollective collective_;
   std::vector<Seconds> alpha_, latency_;  ///< as they were
   std::optional<double> as_it_is_;
 };
@@ -147,13 +133,15 @@ std::optional<double> slowness_for(Mechanism& mechanism, double time) {
 class Levels {
  public:
   Levels(Operation operation, Bytes bytes, const CollectiveSettings& settings,
-         const Cluster& cluster)
-      : bytes_(bytes),
+         const Cluster& cluster, const std::vector<Ring>& rings, Measurements& measurements)
+      : operation_(operation),
+        bytes_(bytes),
         settings_(settings),
         cluster_(cluster),
-        calibration_(*cluster.calibration()) {
-    for (Curve& curve : curves_of(calibration_.samples))
-      if (curve.key().operation == operation) curves_.push_back(std::move(curve));
+        rings_(rings),
+        measurements_(measurements) {
+    for (const Curve& curve : measurements.curves())
+      if (curve.key().operation == operation) curves_.push_back(&curve);
   }
 
   [[nodiscard]] std::optional<Level> find() const {
@@ -182,18 +170,23 @@ class Levels {
   [[nodiscard]] std::vector<const Curve*> curves_with(const std::string& algorithm,
                                                       const std::string& protocol) const {
     std::vector<const Curve*> found;
-    for (const Curve& curve : curves_)
-      if (curve.key().algorithm == algorithm && curve.key().protocol == protocol &&
-          (curve.key().nodes > 1) == (cluster_.nodes() > 1))
-        found.push_back(&curve);
+    for (const Curve* curve : curves_)
+      if (curve->key().algorithm == algorithm && curve->key().protocol == protocol &&
+          (curve->key().nodes > 1) == (cluster_.nodes() > 1))
+        found.push_back(curve);
     return found;
+  }
+
+  /// Of what the curve is of.
+  [[nodiscard]] Mechanism mechanism_of(const Curve& curve, Bytes size) const {
+    const Measurements::Machine& machine = measurements_.machine_of(curve.key());
+    return {operation_, size, settings_of(curve.key()), machine.cluster, machine.rings};
   }
 
   /// Measured / mechanism, for the nearest size that was measured.
   [[nodiscard]] double ratio_of(const Curve& curve) const {
     const Bytes size = curve.nearest(bytes_);
-    return curve.at(size) / mechanism_time(curve.key().operation, size, settings_of(curve.key()),
-                                           cluster_of(curve.key(), calibration_));
+    return curve.at(size) / Seconds{mechanism_of(curve, size).time()};
   }
 
   /// What was measured is what is asked about, but for its ranks and size.
@@ -201,7 +194,7 @@ class Levels {
     return asks_for_nothing(settings_) &&
            settings_.algorithm.value.value_or("") == curve.key().algorithm &&
            settings_.protocol.value.value_or("") == curve.key().protocol &&
-           are_alike(cluster_.platform(), *calibration_.machine);
+           are_alike(cluster_.platform(), *cluster_.calibration()->machine);
   }
 
   [[nodiscard]] Level level_on_same_ranks(const Curve& curve) const {
@@ -221,10 +214,10 @@ class Levels {
   /// Measured / mechanism of one node of those that the curve is of; 1 where that is not known.
   [[nodiscard]] double ratio_inside_node(const Curve& of) const {
     const CurveKey& key = of.key();
-    for (const Curve& curve : curves_)
-      if (curve.key().nodes == 1 && curve.key().ranks * key.nodes == key.ranks &&
-          curve.key().algorithm == key.algorithm && curve.key().protocol == key.protocol)
-        return ratio_of(curve);
+    for (const Curve* curve : curves_)
+      if (curve->key().nodes == 1 && curve->key().ranks * key.nodes == key.ranks &&
+          curve->key().algorithm == key.algorithm && curve->key().protocol == key.protocol)
+        return ratio_of(*curve);
     return 1.0;
   }
 
@@ -233,7 +226,7 @@ class Levels {
     const CurveKey& key = curve.key();
     const Bytes size = size_of_like_messages(curve, target);
     const double measured = curve.at(size).value();
-    Mechanism source(key.operation, size, settings_of(key), cluster_of(key, calibration_));
+    Mechanism source = mechanism_of(curve, size);
     const double whole = measured / source.time();
     if (key.nodes == 1) return whole;
     if (source.algorithm() != target.algorithm())
@@ -254,7 +247,7 @@ class Levels {
       if (n <= ranks && (below == nullptr || n > below->key().ranks)) below = curve;
       if (n >= ranks && (above == nullptr || n < above->key().ranks)) above = curve;
     }
-    Mechanism target(curves.front()->key().operation, bytes_, settings_, cluster_);
+    Mechanism target(operation_, bytes_, settings_, cluster_, rings_);
     if (below == nullptr || above == nullptr)
       return level_beyond(*(below ? below : above), curves, target);
     const double low = std::log(ratio_from(*below, target));
@@ -286,11 +279,13 @@ class Levels {
             std::max(nearest.relative_error(), std::abs(change))};
   }
 
+  Operation operation_;
   Bytes bytes_;
   const CollectiveSettings& settings_;
   const Cluster& cluster_;
-  const Calibration& calibration_;
-  std::vector<Curve> curves_;  ///< of the operation
+  const std::vector<Ring>& rings_;
+  Measurements& measurements_;
+  std::vector<const Curve*> curves_;  ///< of the operation
 };
 
 }  // namespace
@@ -310,7 +305,7 @@ Cluster cluster_of(const CurveKey& key, const Calibration& calibration) {
 
 Seconds mechanism_time(Operation operation, Bytes bytes, const CollectiveSettings& settings,
                        const Cluster& cluster) {
-  return Seconds{Mechanism(operation, bytes, settings, cluster).time()};
+  return mechanism_time(operation, bytes, settings, cluster, find_rings(cluster));
 }
 
 Seconds mechanism_time(Operation operation, Bytes bytes, const CollectiveSettings& settings,
@@ -318,13 +313,28 @@ Seconds mechanism_time(Operation operation, Bytes bytes, const CollectiveSetting
   return Seconds{Mechanism(operation, bytes, settings, cluster, rings).time()};
 }
 
-std::optional<Level> measured_level(Operation operation, Bytes bytes,
-                                    const CollectiveSettings& settings, const Cluster& cluster) {
+Measurements::Measurements(const Cluster& cluster) {
   const Calibration* calibration = cluster.calibration();
   if (calibration == nullptr || !calibration->machine || cluster.ranks() < 2 ||
       calibration->platform != cluster.platform().name)
-    return std::nullopt;
-  return Levels(operation, bytes, settings, cluster).find();
+    return;
+  calibration_ = calibration;
+  curves_ = curves_of(calibration->samples);
+}
+
+const Measurements::Machine& Measurements::machine_of(const CurveKey& key) {
+  const std::pair ranks_and_nodes{key.ranks, key.nodes};
+  const auto known = machines_.find(ranks_and_nodes);
+  if (known != machines_.end()) return known->second;
+  const Cluster cluster = cluster_of(key, *calibration_);
+  return machines_.try_emplace(ranks_and_nodes, Machine{cluster, find_rings(cluster)})
+      .first->second;
+}
+
+std::optional<Level> measured_level(Operation operation, Bytes bytes,
+                                    const CollectiveSettings& settings, const Cluster& cluster,
+                                    const std::vector<Ring>& rings, Measurements& measurements) {
+  return Levels(operation, bytes, settings, cluster, rings, measurements).find();
 }
 
 void scale_time(LoweredCollective& collective, double factor) {

@@ -2,7 +2,9 @@
 // (docs/model.md §3.3).
 #pragma once
 
+#include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "collective/lower.hpp"
@@ -17,11 +19,35 @@ struct Level {
   double relative_error = 0.0;  ///< standard error of the product
 };
 
-/// Empty where the calibration measured nothing that is near: another machine, another operation,
-/// or no run over several nodes while this one is.
+/// What a calibration measured, made ready once for all collectives of a job.
+class Measurements {
+ public:
+  /// None where the cluster's calibration is of another machine, or there is nobody to talk to. The
+  /// calibration is that of the cluster, which must stay.
+  explicit Measurements(const Cluster& cluster);
+
+  [[nodiscard]] const std::vector<Curve>& curves() const { return curves_; }
+  struct Machine {
+    Cluster cluster;
+    std::vector<Ring> rings;
+  };
+  /// Where a curve was measured. Its rings are not looked for twice.
+  [[nodiscard]] const Machine& machine_of(const CurveKey& key);
+
+ private:
+  const Calibration* calibration_ = nullptr;
+  std::vector<Curve> curves_;
+  std::map<std::pair<int, int>, Machine> machines_;  ///< by ranks and nodes
+};
+
+/// Empty where nothing was measured that is near: another machine, another operation, or no run
+/// over several nodes while this one is. `rings` are find_rings(cluster), the measurements those of
+/// its calibration.
 [[nodiscard]] std::optional<Level> measured_level(Operation operation, Bytes bytes,
                                                   const CollectiveSettings& settings,
-                                                  const Cluster& cluster);
+                                                  const Cluster& cluster,
+                                                  const std::vector<Ring>& rings,
+                                                  Measurements& measurements);
 
 /// What a curve was measured of: the force, and the ranks on the calibration's machine.
 [[nodiscard]] CollectiveSettings settings_of(const CurveKey& key);

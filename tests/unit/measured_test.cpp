@@ -68,7 +68,9 @@ Calibration measured(const Platform& platform, const std::vector<int>& nodes, co
 double predicted(const Calibration& calibration, int nodes, std::int64_t bytes) {
   const Cluster cluster = cluster_on(*calibration.machine, &calibration, nodes);
   const Bytes size{static_cast<double>(bytes)};
-  const auto level = measured_level(Operation::all_reduce, size, {}, cluster);
+  Measurements measurements(cluster);
+  const auto level =
+      measured_level(Operation::all_reduce, size, {}, cluster, find_rings(cluster), measurements);
   return level.value().factor * mechanism_time(Operation::all_reduce, size, {}, cluster).value();
 }
 
