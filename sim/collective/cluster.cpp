@@ -1,6 +1,8 @@
 #include "collective/cluster.hpp"
 
 #include <algorithm>
+#include <cstdint>
+#include <initializer_list>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -35,6 +37,22 @@ double inter_node_share(const Platform& platform, const Calibration* calibration
   if (calibration != nullptr && calibration->inter_node_share)
     return *calibration->inter_node_share;
   return platform.gpu.compute_capability ? nominal_nic_share : 1.0;
+}
+
+/// One step of splitmix64 (Steele, Lea & Flood, OOPSLA 2014): every bit of the result depends on
+/// every bit of x.
+std::uint64_t mix(std::uint64_t x) {
+  x += 0x9e3779b97f4a7c15U;
+  x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9U;
+  x = (x ^ (x >> 27U)) * 0x94d049bb133111ebU;
+  return x ^ (x >> 31U);
+}
+
+/// What a switch makes of the fields that tell a connection from others.
+std::uint64_t hash_of(std::uint64_t seed, std::initializer_list<int> fields) {
+  std::uint64_t hash = mix(seed);
+  for (const int field : fields) hash = mix(hash ^ static_cast<std::uint64_t>(field));
+  return hash;
 }
 
 }  // namespace
@@ -103,13 +121,18 @@ void Cluster::place_ranks(const Placement& placement) {
 
 void Cluster::add_fabric() {
   const Fabric& fabric = platform_->fabric;
+  int ways = 1;
   for (const FabricLevel& level : fabric.levels) {
     first_fabric_link_.push_back(static_cast<int>(bandwidths_.size()));
-    // All paths up from a group are one link: ideal balancing over its switches.
+    // Each uplink of a leaf leads to a switch of its own, which again has uplinks. Where they are
+    // not told apart, all paths up from a group are one link: ideal balancing.
+    ways *= level.uplinks;
+    ways_up_.push_back(ways);
     const double nics = level.nodes_per_group * (fabric.rails ? 1 : nic_count());
     const int groups = group_of(level, nodes() - 1, nic_count() - 1) + 1;
-    bandwidths_.insert(bandwidths_.end(), 2 * static_cast<std::size_t>(groups),
-                       nics / level.oversubscription * inter_node_);
+    bandwidths_.insert(bandwidths_.end(),
+                       2 * static_cast<std::size_t>(groups) * static_cast<std::size_t>(ways),
+                       nics / level.oversubscription / ways * inter_node_);
   }
   first_pair_link_ = static_cast<int>(bandwidths_.size());
   if (fabric.node_pair)
@@ -136,9 +159,20 @@ void Cluster::slow_down(const Imperfections::SlowNic& slow) {
 
 int Cluster::period() const {
   if (platform_->fabric.node_pair) return nodes();  // whose links would have to turn too
+  if (hashes_connections()) return nodes();         // what one node meets is not what the next does
   for (int period = 1; period <= nodes() / 2; ++period)
     if (nodes() % period == 0 && repeats_after(period)) return period;
   return nodes();
+}
+
+bool Cluster::hashes_connections() const {
+  for (std::size_t level = 0; level < ways_up_.size(); ++level) {
+    // Nothing leads out of the only group but what changes rail.
+    const bool used =
+        platform_->fabric.rails || nodes() > platform_->fabric.levels[level].nodes_per_group;
+    if (used && ways_up_[level] > 1) return true;
+  }
+  return false;
 }
 
 bool Cluster::repeats_after(int period) const {
@@ -208,11 +242,14 @@ std::string Cluster::link_name(int link) const {
   if (link >= nodes() * links_per_node()) {
     std::size_t level = first_fabric_link_.size() - 1;
     while (link < first_fabric_link_[level]) --level;
+    const int ways = ways_up_[level];
     const int port = link - first_fabric_link_[level];
-    const char* way = port % 2 == 0 ? "up" : "down";
+    const int group = port / 2 / ways;
+    std::string way = port % 2 == 0 ? "up" : "down";
+    if (ways > 1) way += std::to_string(port / 2 % ways);
     if (platform_->fabric.rails)
-      return fmt::format("group{}.rail{}.{}", port / 2 / nic_count(), port / 2 % nic_count(), way);
-    return fmt::format("level{}.group{}.{}", level, port / 2, way);
+      return fmt::format("group{}.rail{}.{}", group / nic_count(), group % nic_count(), way);
+    return fmt::format("level{}.group{}.{}", level, group, way);
   }
   const int node = link / links_per_node();
   const int inside = link % links_per_node();
@@ -243,7 +280,7 @@ Route Cluster::inside_node(int node, const Lane& lane) const {
   return route;
 }
 
-Route Cluster::between_nodes(int from, int to, int from_nic, int to_nic) const {
+Route Cluster::between_nodes(int from, int to, int from_nic, int to_nic, int channel) const {
   const int graph_links = static_cast<int>(platform_->node_graph.link_names.size());
   const auto port = [&](int node, int nic) {
     return node * links_per_node() + graph_links + 2 * nic;
@@ -260,12 +297,22 @@ Route Cluster::between_nodes(int from, int to, int from_nic, int to_nic) const {
   route.links.push_back(port(node_of(from), from_nic));
   const std::vector<FabricLevel>& levels = platform_->fabric.levels;
   std::vector<int> down;
+  // The switch that a connection is hashed to has one link down to each group: the way up tells the
+  // way down.
+  int way = 0;
   for (std::size_t level = 0; level < levels.size(); ++level) {
     const int out = group_of(levels[level], node_of(from), from_nic);
     const int in = group_of(levels[level], node_of(to), to_nic);
     if (out == in) continue;
-    route.links.push_back(first_fabric_link_[level] + 2 * out);
-    down.push_back(first_fabric_link_[level] + 2 * in + 1);
+    if (const auto uplinks = static_cast<std::uint64_t>(levels[level].uplinks); uplinks > 1) {
+      const auto hash = hash_of(
+          platform_->fabric.ecmp_seed,
+          {static_cast<int>(level), node_of(from) * nic_count() + from_nic,
+           node_of(to) * nic_count() + to_nic, platform_->fabric.hashes_queue_pairs ? channel : 0});
+      way = way * levels[level].uplinks + static_cast<int>(hash % uplinks);
+    }
+    route.links.push_back(first_fabric_link_[level] + 2 * (out * ways_up_[level] + way));
+    down.push_back(first_fabric_link_[level] + 2 * (in * ways_up_[level] + way) + 1);
   }
   if (platform_->fabric.node_pair) route.links.push_back(pair_link(node_of(from), node_of(to)));
   route.links.insert(route.links.end(), down.rbegin(), down.rend());
@@ -306,7 +353,8 @@ Route Cluster::from_switch(int rank) const {
 
 Route Cluster::between_ranks(int from, int to, int channel) const {
   if (node_of(from) != node_of(to))
-    return between_nodes(from, to, nic_near(gpu_of(from), channel), nic_near(gpu_of(to), channel));
+    return between_nodes(from, to, nic_near(gpu_of(from), channel), nic_near(gpu_of(to), channel),
+                         channel);
   const NodeGraph& graph = platform_->node_graph;
   const auto a = static_cast<std::size_t>(gpu_of(from));
   const auto b = static_cast<std::size_t>(gpu_of(to));

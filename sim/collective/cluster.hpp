@@ -20,8 +20,9 @@ struct Route {
 
 /// The first GPUs of each node have the ranks, as the placement says. Each node has the links of
 /// its node graph, then one link up and one down for each NIC; after all nodes come the links of
-/// the fabric, one up and one down for each group of each level, then one for each pair of nodes
-/// where the fabric limits what they exchange.
+/// the fabric, one up and one down for each group of each level or, where connections are hashed,
+/// for each of its uplinks, then one for each pair of nodes where the fabric limits what they
+/// exchange.
 class Cluster {
  public:
   /// The calibration, if any, scales nominal bandwidths. `origin` is what errors
@@ -59,6 +60,12 @@ class Cluster {
   /// (the first ones of the last) the same GPUs are in use over links of the same rates. nodes()
   /// where only the whole turn is like that.
   [[nodiscard]] int period() const;
+  /// Whether connections that are alike but for their ends may take other links (ECMP).
+  [[nodiscard]] bool hashes_connections() const;
+  /// The same of connections that are alike but for their channel.
+  [[nodiscard]] bool hashes_channels() const {
+    return platform_->fabric.hashes_queue_pairs && hashes_connections();
+  }
   /// Among the links of the first `nodes` nodes the one that takes the place of this one, when
   /// nodes repeat after `period`.
   [[nodiscard]] int folded_link(int link, int period, int nodes) const;
@@ -73,8 +80,10 @@ class Cluster {
   [[nodiscard]] bool is_inter_node(int link) const;
 
   [[nodiscard]] Route inside_node(int node, const Lane& lane) const;
-  /// Over the fabric, for two ranks on different nodes.
-  [[nodiscard]] Route between_nodes(int from, int to, int from_nic, int to_nic) const;
+  /// Over the fabric, for two ranks on different nodes. The channel counts where ECMP hashes
+  /// queue pairs.
+  [[nodiscard]] Route between_nodes(int from, int to, int from_nic, int to_nic,
+                                    int channel = 0) const;
   /// The ways between a rank and the switch of its node.
   [[nodiscard]] Route to_switch(int rank) const;
   [[nodiscard]] Route from_switch(int rank) const;
@@ -108,6 +117,7 @@ class Cluster {
   std::shared_ptr<const std::vector<Place>> places_;               ///< by rank
   std::shared_ptr<const std::vector<std::vector<int>>> ranks_of_;  ///< [node][gpu]
   std::vector<int> first_fabric_link_;                             ///< by level
+  std::vector<int> ways_up_;  ///< by level: from a group, one where they are not told apart
   int first_pair_link_ = 0;
   BytesPerSecond intra_node_;
   BytesPerSecond inter_node_;

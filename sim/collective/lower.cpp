@@ -60,7 +60,10 @@ std::vector<Route> routes_of(const Schedule& schedule, const std::vector<Ring>& 
     const Ring& ring = rings[channel];
     const std::size_t place = place_of[channel][static_cast<std::size_t>(connection.src)];
     if (ring.ranks[(place + 1) % ring.ranks.size()] == connection.dst)
-      routes.push_back(ring.hops[place]);
+      routes.push_back(ring.hops[place].inter_node
+                           ? cluster.between_nodes(connection.src, connection.dst, ring.nic,
+                                                   ring.nic, connection.channel)
+                           : ring.hops[place]);
     else
       routes.push_back(cluster.between_ranks(connection.src, connection.dst, connection.channel));
   }
@@ -197,7 +200,9 @@ LoweredCollective lower(Operation operation, Bytes bytes, const CollectiveSettin
   lowered.basis = basis_of(lowered.algorithm, choice.protocol, bytes, cluster);
   lowered.relative_error = choice.protocol.worst_residual;
 
-  const Folding folding = fold_channels(choice, rings.size());
+  // Hashed channels are not on the same links, even if they are on one ring.
+  const Folding folding = fold_channels(
+      choice, cluster.hashes_channels() ? static_cast<std::size_t>(choice.channels) : rings.size());
   CollectiveSpec spec{.operation = operation, .bytes = bytes};
   for (int channel = 0; channel < folding.channels; ++channel)
     spec.rings.push_back(rings[static_cast<std::size_t>(channel) % rings.size()].ranks);

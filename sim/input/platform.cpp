@@ -13,6 +13,8 @@ namespace {
 constexpr double slowest_Bps = 1.0;
 constexpr double fastest_Bps = 1e14;
 constexpr double longest_alpha_s = 1.0;
+constexpr int most_uplinks = 1024;                     // a large switch has 512 ports
+constexpr std::int64_t most_fabric_links = 1'000'000;  // one way; they take 100 MB
 
 LinkFigures read_figures(const JsonView& json) {
   if (const auto source = json.find("source")) static_cast<void>(source->string());
@@ -85,31 +87,58 @@ std::optional<Price> read_price(const JsonView& node) {
   return price;
 }
 
-FabricLevel read_level(const JsonView& json, int nodes) {
+FabricLevel read_level(const JsonView& json, int nodes, bool ecmp) {
   FabricLevel level;
   level.nodes_per_group = static_cast<int>(json.at("nodes_per_group").integer(1, nodes));
   level.oversubscription = json.at("oversubscription").number(1.0, 1e6);
+  if (const auto uplinks = json.find("uplinks")) {
+    const auto count = static_cast<int>(uplinks->integer(1, most_uplinks));
+    if (ecmp) level.uplinks = count;
+  } else if (ecmp) {
+    json.fail("ECMP needs uplinks: among how many a switch hashes connections");
+  }
   return level;
 }
 
-Fabric read_fabric(const JsonView& json, int nodes) {
+/// The links up from all groups, each of which would be simulated.
+void refuse_too_many_uplinks(const Fabric& fabric, const JsonView& json, int nodes, int nics) {
+  std::int64_t paths = 1;  // up from a group: each switch below has uplinks of its own
+  for (const FabricLevel& level : fabric.levels) {
+    paths *= level.uplinks;
+    const std::int64_t groups = (nodes + level.nodes_per_group - 1) / level.nodes_per_group *
+                                (fabric.rails ? std::max(1, nics) : 1);
+    if (paths > 1 && paths > most_fabric_links / groups)
+      json.fail(fmt::format("{} groups with {} uplinks each; at most {} links are hashed among",
+                            groups, paths, most_fabric_links));
+  }
+}
+
+Fabric read_fabric(const JsonView& json, int nodes, int nics) {
   Fabric fabric;
   const std::string kind = json.at("kind").word({"switch", "fat_tree", "rail"});
   if (const auto source = json.find("source")) static_cast<void>(source->string());
   if (const auto pair = json.find("node_pair_bandwidth_Bps"); pair && !pair->is_null())
     fabric.node_pair = BytesPerSecond{pair->number(slowest_Bps, fastest_Bps)};
+  std::string balancing = "ideal";
+  if (const auto word = json.find("load_balancing"))
+    balancing = word->word({"ideal", "ecmp", "ecmp_qp"});
+  const bool ecmp = balancing != "ideal";
+  fabric.hashes_queue_pairs = balancing == "ecmp_qp";
+  if (const auto seed = json.find("ecmp_seed"))
+    fabric.ecmp_seed = static_cast<std::uint64_t>(seed->integer(0, std::int64_t{1} << 53));
   if (kind == "switch") {
     json.allow_only({"kind", "node_pair_bandwidth_Bps", "source"});
   } else if (kind == "rail") {
-    json.allow_only(
-        {"kind", "nodes_per_group", "oversubscription", "node_pair_bandwidth_Bps", "source"});
+    json.allow_only({"kind", "nodes_per_group", "oversubscription", "uplinks", "load_balancing",
+                     "ecmp_seed", "node_pair_bandwidth_Bps", "source"});
     fabric.rails = true;
-    fabric.levels.push_back(read_level(json, nodes));
+    fabric.levels.push_back(read_level(json, nodes, ecmp));
   } else {
-    json.allow_only({"kind", "levels", "node_pair_bandwidth_Bps", "source"});
+    json.allow_only(
+        {"kind", "levels", "load_balancing", "ecmp_seed", "node_pair_bandwidth_Bps", "source"});
     for (const JsonView& entry : json.at("levels").elements()) {
-      entry.allow_only({"nodes_per_group", "oversubscription"});
-      const FabricLevel level = read_level(entry, nodes);
+      entry.allow_only({"nodes_per_group", "oversubscription", "uplinks"});
+      const FabricLevel level = read_level(entry, nodes, ecmp);
       if (!fabric.levels.empty() &&
           level.nodes_per_group % fabric.levels.back().nodes_per_group != 0)
         entry.at("nodes_per_group")
@@ -119,6 +148,7 @@ Fabric read_fabric(const JsonView& json, int nodes) {
     }
     if (fabric.levels.empty()) json.at("levels").fail("must hold at least one level");
   }
+  refuse_too_many_uplinks(fabric, json, nodes, nics);
   return fabric;
 }
 
@@ -159,7 +189,8 @@ Platform read_platform(const JsonView& json) {
     platform.nics = read_nics(node.at("nics"), platform.gpus_per_node);
 
   if (platform.nodes > 1 || json.find("fabric"))
-    platform.fabric = read_fabric(json.at("fabric"), platform.nodes);
+    platform.fabric =
+        read_fabric(json.at("fabric"), platform.nodes, platform.nics ? platform.nics->count : 0);
   return platform;
 }
 

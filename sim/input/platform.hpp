@@ -74,10 +74,14 @@ struct Nics {
 struct FabricLevel {
   int nodes_per_group = 1;
   double oversubscription = 1.0;
+  /// Of a switch, among which connections are hashed (ECMP). 1: all are one link, ideally balanced.
+  int uplinks = 1;
 };
 struct Fabric {
   std::vector<FabricLevel> levels;  ///< from the leaves up; none: one non-blocking switch
   bool rails = false;               ///< NIC i of all nodes of a group has a leaf of its own
+  bool hashes_queue_pairs = false;  ///< ECMP tells channels between the same two NICs apart
+  std::uint64_t ecmp_seed = 0;      ///< of the hash: another one, other collisions
   /// The most that any two nodes exchange, both ways together, as a cloud may limit it.
   std::optional<BytesPerSecond> node_pair;
 };

@@ -144,10 +144,14 @@ bool is_contended(const Job& job) {
 /// Nodes of 4 GPUs in two PCIe switches on two sockets, with one NIC, on a fabric with a
 /// bottleneck.
 Platform pcie_platform(Random& random) {
-  const char* fabric =
-      random.whole(0, 1) == 1
-          ? R"({"kind": "fat_tree", "levels": [{"nodes_per_group": 2, "oversubscription": 3}]})"
-          : R"({"kind": "rail", "nodes_per_group": 2, "oversubscription": 2})";
+  const std::vector<std::string> fabrics = {
+      R"({"kind": "fat_tree", "levels": [{"nodes_per_group": 2, "oversubscription": 3}]})",
+      R"({"kind": "rail", "nodes_per_group": 2, "oversubscription": 2})",
+      R"({"kind": "fat_tree", "load_balancing": "ecmp_qp", "levels": [
+           {"nodes_per_group": 2, "oversubscription": 1, "uplinks": 2}]})",
+      R"({"kind": "rail", "load_balancing": "ecmp", "nodes_per_group": 2, "oversubscription": 1,
+          "uplinks": 2})"};
+  const std::string& fabric = fabrics[static_cast<std::size_t>(random.whole(0, 3))];
   return platform_from(fmt::format(
       R"({{"format": "stepcast.platform/1", "name": "PCIe", "source": "test",
            "gpu": {{"name": "g", "compute_capability": 7.5}},
