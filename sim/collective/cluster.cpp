@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/error.hpp"
+#include "base/mix.hpp"
 
 namespace stepcast {
 
@@ -37,15 +38,6 @@ double inter_node_share(const Platform& platform, const Calibration* calibration
   if (calibration != nullptr && calibration->inter_node_share)
     return *calibration->inter_node_share;
   return platform.gpu.compute_capability ? nominal_nic_share : 1.0;
-}
-
-/// One step of splitmix64 (Steele, Lea & Flood, OOPSLA 2014): every bit of the result depends on
-/// every bit of x.
-std::uint64_t mix(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15U;
-  x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9U;
-  x = (x ^ (x >> 27U)) * 0x94d049bb133111ebU;
-  return x ^ (x >> 31U);
 }
 
 /// What a switch makes of the fields that tell a connection from others.

@@ -8,6 +8,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/mix.hpp"
+
 namespace stepcast {
 namespace {
 
@@ -16,9 +18,8 @@ namespace {
 class Hash {
  public:
   void add(std::uint64_t word) {
-    // The finalizers of SplitMix64 (Steele, Lea & Flood, OOPSLA 2014) and of MurmurHash3 (Appleby).
-    high_ = mixed<30, 27, 31>(high_ ^ word, 0xbf58476d1ce4e5b9, 0x94d049bb133111eb);
-    low_ = mixed<33, 33, 33>(low_ + word, 0xff51afd7ed558ccd, 0xc4ceb9fe1a85ec53);
+    high_ = mix(high_ ^ word);
+    low_ = mix(low_ + word);
   }
   void add(int one, int other) {
     add((std::uint64_t{static_cast<std::uint32_t>(one)} << 32) | static_cast<std::uint32_t>(other));
@@ -39,13 +40,6 @@ class Hash {
   }
 
  private:
-  template <int A, int B, int C>
-  static std::uint64_t mixed(std::uint64_t x, std::uint64_t first, std::uint64_t second) {
-    x = (x ^ (x >> A)) * first;
-    x = (x ^ (x >> B)) * second;
-    return x ^ (x >> C);
-  }
-
   std::uint64_t high_ = 0x9e3779b97f4a7c15;  // the golden ratio and pi, to have two that differ
   std::uint64_t low_ = 0x243f6a8885a308d3;
 };
@@ -114,8 +108,8 @@ FinishedCollectives of_program(std::size_t{64} << 20);
 
 CollectiveKey key_of(const LoweredCollective& collective, const Cluster& cluster) {
   const auto& [operation, bytes, algorithm, protocol, channels, chunk, chooser, considered, basis,
-               relative_error, launch, schedule, fold, why_not_folded, routes, alpha, latency,
-               channel_rate, work_per_byte, wire_bytes_per_byte] = collective;
+               relative_error, launch, schedule, may_fold, fold, why_not_folded, routes, alpha,
+               latency, channel_rate, work_per_byte, wire_bytes_per_byte] = collective;
   // What it is called, who chose it and how far it can be trusted is not of its time; sizes are
   // those of the schedule.
   Hash hash;
@@ -128,6 +122,7 @@ CollectiveKey key_of(const LoweredCollective& collective, const Cluster& cluster
   hash.add(channel_rate.value());
   hash.add(work_per_byte);
   hash.add(cluster.ranks(), fold ? 1 : 0);
+  hash.add(may_fold ? 1 : 0, 0);
   if (fold)
     for (int rank = 0; rank < cluster.ranks(); ++rank)
       hash.add(rank, fold->representative(rank, cluster));
