@@ -105,8 +105,9 @@ void refuse_too_many_uplinks(const Fabric& fabric, const JsonView& json, int nod
   std::int64_t paths = 1;  // up from a group: each switch below has uplinks of its own
   for (const FabricLevel& level : fabric.levels) {
     paths *= level.uplinks;
-    const std::int64_t groups = (nodes + level.nodes_per_group - 1) / level.nodes_per_group *
-                                (fabric.rails ? std::max(1, nics) : 1);
+    const std::int64_t leaves = fabric.rails ? std::max(1, nics) : 1;  // of a group
+    const std::int64_t groups =
+        (nodes + level.nodes_per_group - 1) / level.nodes_per_group * leaves;
     if (paths > 1 && paths > most_fabric_links / groups)
       json.fail(fmt::format("{} groups with {} uplinks each; at most {} links are hashed among",
                             groups, paths, most_fabric_links));

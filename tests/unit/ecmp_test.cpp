@@ -73,7 +73,8 @@ TEST(Ecmp, SharesTheGroupsRateAmongItsUplinks) {
     const double group = 4 * 2 * nic_Bps / 2;  // four nodes of two NICs, half of what they fill
     EXPECT_NEAR(up, group, 1e-9 * group);
     EXPECT_NEAR(down, group, 1e-9 * group);
-    EXPECT_EQ(names.size(), 8u * 8 + 2 * 2 * static_cast<std::size_t>(uplinks));
+    // 8 nodes of 2 ports and 2 NICs, each up and down; 2 groups, each uplink up and down.
+    EXPECT_EQ(static_cast<int>(names.size()), 8 * 8 + 2 * 2 * uplinks);
   }
 }
 
@@ -184,8 +185,10 @@ TEST(Ecmp, SpreadsEvenlyOverSeedsAndLevels) {
     };
     const int leaf = way(0, 1);
     ++cores[static_cast<std::size_t>(way(0, 2))];
-    ++two_connections[static_cast<std::size_t>(4 * leaf + way(1, 1))];
-    if (seed > 0) ++two_seeds[static_cast<std::size_t>(4 * before + leaf)];
+    const int both = 4 * leaf + way(1, 1);
+    ++two_connections[static_cast<std::size_t>(both)];
+    const int in_turn = 4 * before + leaf;
+    if (seed > 0) ++two_seeds[static_cast<std::size_t>(in_turn)];
     before = leaf;
   }
   EXPECT_LE(chi_square(cores), chi_square_bound(11.0));
