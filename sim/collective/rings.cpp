@@ -263,6 +263,8 @@ std::vector<Ring> rings_over_nodes(const Cluster& cluster) {
     Ring& ring = rings[static_cast<std::size_t>(channel)];
     const int nic = nics[static_cast<std::size_t>(channel) % nics.size()];
     ring.nic = nic;
+    ring.ranks.reserve(static_cast<std::size_t>(cluster.ranks()));
+    ring.hops.reserve(static_cast<std::size_t>(cluster.ranks()));
     const auto path_through = [&](int node) -> const Path& {
       return paths[cluster.gpus_used(node)][static_cast<std::size_t>(channel)];
     };
