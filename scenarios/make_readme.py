@@ -88,6 +88,16 @@ def chunk_size_8gpu(points):
                      for chunk, p in of.items()) + "."
 
 
+def ecmp(points):
+    def cost(sync):
+        of = by([p for p in points if p["settings"]["training.sync"] == sync], "case")
+        even = of.pop("evenly balanced")
+        hashed = sorted(of.values(), key=lambda point: point["step_time_s"])
+        return f"{change(hashed[0], even)} to {change(hashed[-1], even)}"
+    return (f"The step takes {cost('ddp')} where communication hides behind backward, {cost('flat')} where it does not: "
+            "the hash decides.")
+
+
 def learning_rate(points):
     [point] = points
     rate = point["learning_rate"]
@@ -130,7 +140,7 @@ def when_to_stop(points):
 
 ANSWERS = {function.__name__: function for function in (
     quickstart, gpu_count, when_to_stop, chunk_size_8gpu, bucket_size, algorithm_by_model, accumulation_slow_network,
-    nvlink_or_pcie, nics, straggler, batch_64_on_4, batch_1024_by_accumulation, learning_rate)}
+    nvlink_or_pcie, nics, ecmp, straggler, batch_64_on_4, batch_1024_by_accumulation, learning_rate)}
 
 
 def row(name):
