@@ -64,7 +64,7 @@ std::vector<std::vector<Seconds>> done_on_simgrid(
   const auto next = [&]() -> std::optional<std::size_t> {
     for (std::size_t place = 0; problem.empty() && place < missing.size();) {
       const std::size_t index = missing[place];
-      const bool is_mine = finished.claim(keys[index]);
+      const bool is_mine = finished.claim(keys[index], static_cast<std::size_t>(cluster.ranks()));
       if (auto found = finished.find(keys[index])) {
         if (is_mine) finished.release(keys[index]);
         done[keys[index]] = *std::move(found);

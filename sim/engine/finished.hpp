@@ -36,8 +36,9 @@ class FinishedCollectives {
   [[nodiscard]] std::optional<std::vector<Seconds>> find(const CollectiveKey& key) const;
   void add(const CollectiveKey& key, std::span<const Seconds> done);
 
-  /// False when another process is about to simulate it. A claim ends with the process, too.
-  [[nodiscard]] bool claim(const CollectiveKey& key);
+  /// False when another process is about to simulate it and there is room for so many times, or
+  /// nothing would be gained by waiting. A claim ends with the process, too.
+  [[nodiscard]] bool claim(const CollectiveKey& key, std::size_t times);
   void release(const CollectiveKey& key);
   /// Until no other process has claimed it.
   void wait_for(const CollectiveKey& key);
@@ -45,7 +46,7 @@ class FinishedCollectives {
  private:
   std::size_t words_ = 0;            ///< for what is found; 0: the system gave no memory
   std::uint64_t* memory_ = nullptr;  ///< how many words are in use, the slots, the words
-  int file_ = -1;
+  int file_ = -1;                    ///< a byte that is locked is a claim
 };
 
 /// Of this program.

@@ -56,22 +56,31 @@ TEST(FinishedCollectives, AClaimIsOfOneProcessAndEndsWithIt) {
   const pid_t child = fork_child();
   char word = 0;
   if (child == 0) {
-    word = finished.claim(key) ? 'y' : 'n';
+    word = finished.claim(key, 1) ? 'y' : 'n';
     write_all(claimed[1], &word, 1);
     static_cast<void>(::read(end[0], &word, 1));
     ::kill(::getpid(), SIGKILL);
   }
   ASSERT_EQ(::read(claimed[0], &word, 1), 1);
   EXPECT_EQ(word, 'y');
-  EXPECT_FALSE(finished.claim(key));
-  EXPECT_TRUE(finished.claim(another));
+  EXPECT_FALSE(finished.claim(key, 1));
+  EXPECT_TRUE(finished.claim(another, 1));
   write_all(end[1], &word, 1);
   finished.wait_for(key);
-  EXPECT_TRUE(finished.claim(key));
+  EXPECT_TRUE(finished.claim(key, 1));
   EXPECT_TRUE(WIFSIGNALED(wait_for(child)));
-  in_child([&] { ::_exit(finished.claim(key) ? 1 : 0); });
+  in_child([&] { ::_exit(finished.claim(key, 1) ? 1 : 0); });
   finished.release(key);
-  in_child([&] { ::_exit(finished.claim(key) ? 0 : 1); });
+  in_child([&] { ::_exit(finished.claim(key, 1) ? 0 : 1); });
+}
+
+TEST(FinishedCollectives, NobodyWaitsForWhatThereIsNoRoomFor) {
+  FinishedCollectives finished(10 * sizeof(double));
+  const CollectiveKey key{1, 2};
+  EXPECT_TRUE(finished.claim(key, 9));
+  in_child([&] { ::_exit(!finished.claim(key, 9) && finished.claim(key, 10) ? 0 : 1); });
+  finished.add({3, 4}, {some_times.data(), 1});
+  in_child([&] { ::_exit(finished.claim(key, 9) ? 0 : 1); });
 }
 
 /// Several sizes and algorithms on links that are shared.
@@ -157,7 +166,7 @@ TEST(DoneOnSimgrid, SaysWhatSimgridSaysOfACollectiveThatCannotEnd) {
   } catch (const SimulationError& error) {
     EXPECT_EQ(error.what(), outcome.text);
   }
-  EXPECT_TRUE(finished_collectives().claim(key_of(stuck, several.cluster)));
+  EXPECT_TRUE(finished_collectives().claim(key_of(stuck, several.cluster), 1));
 }
 
 TEST(CollectiveKey, IsOfAllThatDecidesTheTime) {
@@ -183,6 +192,7 @@ TEST(CollectiveKey, IsOfAllThatDecidesTheTime) {
       [](LoweredCollective& it) { ++it.schedule.connections.back().src; },
       [](LoweredCollective& it) { ++it.schedule.connections.back().dst; },
       [](LoweredCollective& it) { ++it.schedule.connections.back().stage; },
+      [](LoweredCollective& it) { it.may_fold = !it.may_fold; },
       [](LoweredCollective& it) {
         it.fold = NodeFold{1, 2};
       },
