@@ -118,7 +118,7 @@ class Places {
       const int back = std::min(unused, borrowed_);
       borrowed_ -= back;
       spare_places.add(back);
-    } else if (!is_more && unused > lent_) {
+    } else if (!is_more && running > 0 && unused > lent_) {  // else nobody is left to use them
       spare_places.add(unused - lent_);
       lent_ = unused;
     }
