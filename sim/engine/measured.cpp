@@ -27,13 +27,24 @@ bool are_alike(const LinkFigures& a, const LinkFigures& b) {
   return a.bandwidth == b.bandwidth && a.alpha == b.alpha && a.latency == b.latency;
 }
 
+bool are_alike(const FabricLevel& a, const FabricLevel& b) {
+  return a.nodes_per_group == b.nodes_per_group && a.oversubscription == b.oversubscription &&
+         a.uplinks == b.uplinks;
+}
+
+bool are_alike(const Fabric& a, const Fabric& b) {
+  return a.rails == b.rails && a.hashes_queue_pairs == b.hashes_queue_pairs &&
+         a.ecmp_seed == b.ecmp_seed && a.node_pair == b.node_pair &&
+         std::equal(a.levels.begin(), a.levels.end(), b.levels.begin(), b.levels.end(),
+                    [](const auto& one, const auto& other) { return are_alike(one, other); });
+}
+
 bool are_alike(const Platform& a, const Platform& b) {
   if (a.nics.has_value() != b.nics.has_value()) return false;
   if (a.nics && (a.nics->count != b.nics->count || !are_alike(a.nics->figures, b.nics->figures)))
     return false;
   return a.gpus_per_node == b.gpus_per_node && are_alike(a.intra_node, b.intra_node) &&
-         a.node_graph.lanes == b.node_graph.lanes && a.fabric.rails == b.fabric.rails &&
-         a.fabric.levels.size() == b.fabric.levels.size();
+         a.node_graph.lanes == b.node_graph.lanes && are_alike(a.fabric, b.fabric);
 }
 
 /// From the start to the end on the last rank.

@@ -147,6 +147,26 @@ TEST(MeasuredLevel, WhatNoNetworkExplainsIsARatio) {
       1e-9);
 }
 
+TEST(MeasuredLevel, IsOfTheFabricThatWasMeasured) {
+  Platform platform = nodes_of_four();
+  platform.fabric.levels = {{.nodes_per_group = 1, .oversubscription = 1.0}};
+  const Calibration calibration = measured(platform, {4}, [](int, std::int64_t) { return 1.0; });
+  const auto basis_on = [&](const Platform& on) {
+    const Cluster cluster = cluster_on(on, &calibration, 4);
+    Measurements measurements(cluster);
+    return measured_level(Operation::all_reduce, Bytes{1024.0 * kib}, {}, cluster,
+                          find_rings(cluster), measurements)
+        ->basis;
+  };
+  EXPECT_EQ(basis_on(platform), Basis::measured);
+  Platform other = platform;
+  other.fabric.levels[0].uplinks = 2;
+  EXPECT_EQ(basis_on(other), Basis::extrapolated);
+  other = platform;
+  other.fabric.levels[0].oversubscription = 2.0;
+  EXPECT_EQ(basis_on(other), Basis::extrapolated);
+}
+
 TEST(MeasuredLevel, AMeasuredTimeComesBack) {
   const Platform platform = nodes_of_four();
   const Calibration calibration = measured(platform, {2, 4}, [](int n, std::int64_t s) {
