@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -69,6 +70,14 @@ def test_ranks_share_by_themselves(sweep: Path, tmp_path: Path) -> None:
     words = [STEPCAST, *SWEEP, *VARY, "--jobs", "2", "-o", tmp_path / "result.json"]
     subprocess.run([*mpirun, *map(str, words)], cwd=ROOT, capture_output=True, timeout=300, check=True)
     assert (tmp_path / "result.json").read_bytes() == sweep.read_bytes()
+
+
+def test_a_limit_on_the_size_of_files_is_not_one_on_what_is_shared() -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+    words = [STEPCAST, "list", "algorithms"]
+    assert subprocess.run(words, stdout=subprocess.PIPE, preexec_fn=limit).returncode == 0
 
 
 def processes_of(group: int) -> set[int]:
