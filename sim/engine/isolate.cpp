@@ -84,6 +84,9 @@ class SparePlaces {
   void add(int places) {
     if (count_ != nullptr) std::atomic_ref(*count_) += places;
   }
+  void clear() {
+    if (count_ != nullptr) std::atomic_ref<int>(*count_).store(0);
+  }
   [[nodiscard]] bool take_one() {
     if (count_ == nullptr) return false;
     int count = std::atomic_ref(*count_).load();
@@ -103,7 +106,13 @@ class Places {
   explicit Places(Workers workers) : workers_(workers) {}
   Places(const Places&) = delete;
   Places& operator=(const Places&) = delete;
-  ~Places() { spare_places.add(borrowed_ - lent_); }
+  /// Only an outermost one lends. All who borrowed have ended, some perhaps with what they had.
+  ~Places() {
+    if (lent_ > 0)
+      spare_places.clear();
+    else
+      spare_places.add(borrowed_);
+  }
 
   [[nodiscard]] bool has_one(std::size_t running) {
     if (static_cast<int>(running) < workers_.count + borrowed_) return true;

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <sys/mman.h>
 #include <thread>
+#include <unistd.h>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -51,18 +52,29 @@ std::string work_inside(std::size_t inner, const std::function<std::string(std::
   return std::to_string(done);
 }
 
-TEST(RunIsolated, WorkInsideOfWorkTakesPlacesThatAreLeft) {
+/// Each waits until all three are at work, which takes all three places of the outer one.
+std::string three_inside(bool is_killed) {
   Busy busy;
-  // Each waits until all three are at work, which takes all three places of the outer one.
-  const Outcome outcome = run_isolated(1, 3, [&](std::size_t) {
-                            return work_inside(3, [&](std::size_t) {
-                              busy.begin();
-                              for (int i = 0; i < 2000 && busy.now() < 3; ++i)
-                                std::this_thread::sleep_for(5ms);
-                              return busy.now() == 3 ? "well" : "alone";
-                            });
-                          }).front();
-  EXPECT_EQ(outcome.text, "3");
+  return run_isolated(1, 3,
+                      [&](std::size_t) {
+                        const pid_t middle = ::getpid();
+                        return work_inside(3, [&](std::size_t) {
+                          busy.begin();
+                          for (int i = 0; i < 2000 && busy.now() < 3; ++i)
+                            std::this_thread::sleep_for(5ms);
+                          if (is_killed) ::kill(middle, SIGKILL);
+                          return busy.now() == 3 ? "well" : "alone";
+                        });
+                      })
+      .front()
+      .text;
+}
+
+TEST(RunIsolated, WorkInsideOfWorkTakesPlacesThatAreLeft) { EXPECT_EQ(three_inside(false), "3"); }
+
+TEST(RunIsolated, WhoIsKilledTakesNoPlacesFromTheNextRun) {
+  EXPECT_EQ(three_inside(true), "the simulation was killed by signal 9 (Killed)");
+  EXPECT_EQ(three_inside(false), "3");
 }
 
 TEST(RunIsolated, AllTogetherKeepToThePlacesOfTheOuterOne) {
