@@ -1,8 +1,10 @@
 #include "base/process.hpp"
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,7 +23,12 @@ std::array<int, 2> open_pipe() {
 
 pid_t fork_child() {
   std::fflush(nullptr);  // or the child would print the parent's buffer again
+  const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(1);  // it ended before it could be told
+  }
   if (pid < 0)
     throw SimulationError(fmt::format("cannot start a process: {}", std::strerror(errno)));
   return pid;

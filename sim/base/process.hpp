@@ -9,7 +9,8 @@ namespace stepcast {
 
 /// What is written into the second end comes out of the first.
 [[nodiscard]] std::array<int, 2> open_pipe();
-/// Zero in the child. Both this and the above throw SimulationError where there is no more room.
+/// Zero in the child, which ends when its parent does. Both this and the above throw
+/// SimulationError where there is no more room.
 [[nodiscard]] pid_t fork_child();
 /// The status of waitpid.
 int wait_for(pid_t child);

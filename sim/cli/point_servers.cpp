@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <cstring>
 #include <poll.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "base/process.hpp"
@@ -34,7 +33,6 @@ constexpr std::size_t head_size = sizeof(Length) + 1;
 /// Each point in a child of its own, as without MPI: the server itself never touches SimGrid.
 [[noreturn]] void serve(int orders, int answers,
                         const std::function<std::string(std::size_t)>& work) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::signal(SIGPIPE, SIG_IGN);
   std::size_t index = 0;
   while (read_all(orders, &index, sizeof index)) {

@@ -272,7 +272,7 @@ Route Cluster::inside_node(int node, const Lane& lane) const {
   return route;
 }
 
-Route Cluster::between_nodes(int from, int to, int from_nic, int to_nic, int channel) const {
+Route Cluster::between_nodes(int from, int to, int from_nic, int to_nic, int queue_pair) const {
   const int graph_links = static_cast<int>(platform_->node_graph.link_names.size());
   const auto port = [&](int node, int nic) {
     return node * links_per_node() + graph_links + 2 * nic;
@@ -297,10 +297,10 @@ Route Cluster::between_nodes(int from, int to, int from_nic, int to_nic, int cha
     const int in = group_of(levels[level], node_of(to), to_nic);
     if (out == in) continue;
     if (const auto uplinks = static_cast<std::uint64_t>(levels[level].uplinks); uplinks > 1) {
-      const auto hash = hash_of(
-          platform_->fabric.ecmp_seed,
-          {static_cast<int>(level), node_of(from) * nic_count() + from_nic,
-           node_of(to) * nic_count() + to_nic, platform_->fabric.hashes_queue_pairs ? channel : 0});
+      const auto hash = hash_of(platform_->fabric.ecmp_seed,
+                                {static_cast<int>(level), node_of(from) * nic_count() + from_nic,
+                                 node_of(to) * nic_count() + to_nic,
+                                 platform_->fabric.hashes_queue_pairs ? queue_pair : 0});
       way = way * levels[level].uplinks + static_cast<int>(hash % uplinks);
     }
     route.links.push_back(first_fabric_link_[level] + 2 * (out * ways_up_[level] + way));
@@ -343,10 +343,10 @@ Route Cluster::from_switch(int rank) const {
   return inside_node(node_of(rank), {platform_->node_graph.lanes[other][gpu].front().back()});
 }
 
-Route Cluster::between_ranks(int from, int to, int channel) const {
+Route Cluster::between_ranks(int from, int to, int channel, int queue_pair) const {
   if (node_of(from) != node_of(to))
     return between_nodes(from, to, nic_near(gpu_of(from), channel), nic_near(gpu_of(to), channel),
-                         channel);
+                         queue_pair);
   const NodeGraph& graph = platform_->node_graph;
   const auto a = static_cast<std::size_t>(gpu_of(from));
   const auto b = static_cast<std::size_t>(gpu_of(to));

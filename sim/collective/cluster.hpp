@@ -80,16 +80,19 @@ class Cluster {
   [[nodiscard]] bool is_inter_node(int link) const;
 
   [[nodiscard]] Route inside_node(int node, const Lane& lane) const;
-  /// Over the fabric, for two ranks on different nodes. The channel counts where ECMP hashes
-  /// queue pairs.
+  /// Over the fabric, for two ranks on different nodes. The number of the queue pair counts where
+  /// ECMP hashes it.
   [[nodiscard]] Route between_nodes(int from, int to, int from_nic, int to_nic,
-                                    int channel = 0) const;
+                                    int queue_pair = 0) const;
   /// The ways between a rank and the switch of its node.
   [[nodiscard]] Route to_switch(int rank) const;
   [[nodiscard]] Route from_switch(int rank) const;
   /// A way from any rank to any other. Channels take parallel lanes and the NICs near a GPU in
   /// turn. Throws InputError when two GPUs of a node have no direct link.
-  [[nodiscard]] Route between_ranks(int from, int to, int channel) const;
+  [[nodiscard]] Route between_ranks(int from, int to, int channel) const {
+    return between_ranks(from, to, channel, channel);
+  }
+  [[nodiscard]] Route between_ranks(int from, int to, int channel, int queue_pair) const;
 
  private:
   struct Place {

@@ -59,13 +59,17 @@ std::vector<Route> routes_of(const Schedule& schedule, const std::vector<Ring>& 
     const std::size_t channel = static_cast<std::size_t>(connection.channel) % rings.size();
     const Ring& ring = rings[channel];
     const std::size_t place = place_of[channel][static_cast<std::size_t>(connection.src)];
+    // Each stage of a channel has its own, as do NCCL's channels, of which half are one of two
+    // trees.
+    const int queue_pair = connection.channel + (connection.stage << 16);
     if (ring.ranks[(place + 1) % ring.ranks.size()] == connection.dst)
       routes.push_back(ring.hops[place].inter_node
                            ? cluster.between_nodes(connection.src, connection.dst, ring.nic,
-                                                   ring.nic, connection.channel)
+                                                   ring.nic, queue_pair)
                            : ring.hops[place]);
     else
-      routes.push_back(cluster.between_ranks(connection.src, connection.dst, connection.channel));
+      routes.push_back(
+          cluster.between_ranks(connection.src, connection.dst, connection.channel, queue_pair));
   }
   return routes;
 }

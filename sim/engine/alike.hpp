@@ -19,8 +19,8 @@ struct Alike {
   std::vector<int> end;  ///< of ranks and switches
 };
 
-/// The coarsest one. `schedule` is the collective's, written out, and `queues` are the transfers of
-/// each of its connections. Where hardly two connections are alike each is a class of its own.
+/// One that is coarse. `schedule` is the collective's, written out, and `queues` are the transfers
+/// of each of its connections. Where hardly two connections are alike each is a class of its own.
 [[nodiscard]] Alike find_alike(const LoweredCollective& collective, const Schedule& schedule,
                                const Groups<int>& queues,
                                const std::vector<BytesPerSecond>& bandwidths);

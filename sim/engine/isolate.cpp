@@ -10,7 +10,6 @@
 #include <poll.h>
 #include <stdexcept>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <utility>
@@ -33,7 +32,6 @@ struct Child {
 /// In the child: the first character says how the work ended.
 [[noreturn]] void answer(int file, std::size_t index,
                          const std::function<std::string(std::size_t)>& work) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   std::string text;
   try {
     text = "d" + work(index);

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "collective/cluster.hpp"
+#include "collective/lower.hpp"
 #include "testing.hpp"
 
 namespace stepcast {
@@ -76,6 +77,37 @@ TEST(Ecmp, SharesTheGroupsRateAmongItsUplinks) {
     // 8 nodes of 2 ports and 2 NICs, each up and down; 2 groups, each uplink up and down.
     EXPECT_EQ(static_cast<int>(names.size()), 8 * 8 + 2 * 2 * uplinks);
   }
+}
+
+/// Where the two trees join the same NICs: how often each goes over an uplink of its own.
+int apart(const std::string& balancing) {
+  int count = 0;
+  for (int seed = 0; seed < 8; ++seed) {
+    const Platform platform = on_fabric(fmt::format(
+        R"({{"kind": "fat_tree", "load_balancing": "{}", "ecmp_seed": {}, "levels": [
+             {{"nodes_per_group": 1, "oversubscription": 1, "uplinks": 64}}]}})",
+        balancing, seed));
+    Placement placement;
+    placement.gpus_per_node = 1;  // of two, the trees would take one NIC each
+    const Cluster cluster(platform, nullptr, 2, "test", placement);
+    CollectiveSettings settings;
+    settings.algorithm = {"double_binary_tree", "test"};
+    settings.channels = {1, "test"};
+    const LoweredCollective trees =
+        lower(Operation::all_reduce, Bytes{1e6}, settings, cluster, find_rings(cluster));
+    const std::vector<Connection>& connections = trees.schedule.connections;
+    for (std::size_t i = 0; i < connections.size(); ++i)
+      for (std::size_t j = 0; j < i; ++j)
+        if (trees.routes[i].inter_node && connections[i].src == connections[j].src &&
+            connections[i].dst == connections[j].dst)
+          count += trees.routes[i].links != trees.routes[j].links ? 1 : 0;
+  }
+  return count;
+}
+
+TEST(Ecmp, HashesTheTreesOfAChannelApartAsNcclsChannelsAre) {
+  EXPECT_EQ(apart("ecmp"), 0);
+  EXPECT_GE(apart("ecmp_qp"), 2 * 8 - 4);  // both ways; each together by a chance of 1 in 64
 }
 
 TEST(Ecmp, TakesTheWayDownFromTheSwitchThatItWasHashedTo) {
