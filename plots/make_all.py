@@ -31,6 +31,7 @@ def main() -> int:
     options = parser.parse_args()
     try:
         inputs = read(options.files)
+        options.output.mkdir(parents=True, exist_ok=True)
         style.set_up()
         for name in FIGURES:
             try:

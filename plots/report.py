@@ -7,7 +7,6 @@ import argparse
 import html
 import json
 import math
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,6 +27,7 @@ from inputs import (
     text_of,
     varied_keys,
 )
+from output import refuse_inputs, write_whole
 
 PAGE = Path(__file__).resolve().parent / "report"
 # Debian's libjs-chart.js and node-chart.js.
@@ -301,25 +301,25 @@ def main() -> int:
     if library is None:
         print("stepcast: there is no Chart.js here, Debian's libjs-chart.js: ./dev setup installs it", file=sys.stderr)
         return 3
-    temporary = options.output.with_name(f"{options.output.name}.{os.getpid()}.tmp")
     try:
+        refuse_inputs(options.output, options.files)
         inputs = read(options.files)
         if inputs.result is None:
             raise NotAResult(f"{options.files[0]}: is no result of stepcast run")
         if not finite(inputs.result):
             raise NotAResult(f"{options.files[0]}: holds a number that is not finite")
         page = page_of(inputs, library.read_text(encoding="utf-8"))
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(page, encoding="utf-8")
-        temporary.replace(options.output)
+        if str(options.output) == "-":
+            sys.stdout.write(page)
+            sys.stdout.flush()
+        else:
+            write_whole(options.output, lambda path: path.write_text(page, encoding="utf-8"))
     except NotAResult as error:
         print(f"stepcast: {error}", file=sys.stderr)
         return 2
     except OSError as error:
         print(f"stepcast: {options.output}: {error.strerror}", file=sys.stderr)
         return 2
-    finally:
-        temporary.unlink(missing_ok=True)
     return 0
 
 

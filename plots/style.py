@@ -2,7 +2,6 @@
 
 import argparse
 import math
-import os
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from inputs import Inputs, Json, NotAResult, bytes_text, name_of, provenance, read, text_of, varied_keys
+from output import refuse_inputs, write_whole
 
 SUFFIXES = (".png", ".svg", ".pdf")
 
@@ -141,14 +141,12 @@ def size_axis(axes: Axes, sizes: Sequence[float]) -> None:
 
 def save(figure: Figure, path: Path) -> None:
     """Puts the picture in place whole or not at all. Without a date it is the same file again."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     dateless: dict[str, Json] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        figure.savefig(temporary, dpi=160, format=path.suffix[1:], metadata=dateless.get(path.suffix))
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+
+    def write(to: Path) -> None:
+        figure.savefig(to, dpi=160, format=path.suffix[1:], metadata=dateless.get(path.suffix))
+
+    write_whole(path, write)
 
 
 def main(draw: Draw, about: str) -> int:
@@ -160,6 +158,7 @@ def main(draw: Draw, about: str) -> int:
     if options.output.suffix not in SUFFIXES:
         parser.error(f"{options.output}: the suffix must be one of {kinds}")
     try:
+        refuse_inputs(options.output, options.files)
         set_up()
         save(draw(read(options.files)), options.output)
     except NotAResult as error:

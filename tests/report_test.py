@@ -126,7 +126,29 @@ def test_what_it_refuses(folder, tmp_path):
     assert (done.returncode, done.stderr) == (2, "stepcast: --output: must be given\n")
     done = stepcast("report", folder / "result.json", "-o", folder)
     assert (done.returncode, done.stderr) == (2, f"stepcast: {folder}: Is a directory\n")
+    before = (folder / "result.json").read_bytes()
+    done = stepcast("report", folder / "result.json", "-o", folder / "result.json")
+    assert (done.returncode, done.stderr) == (2, f"stepcast: {folder}/result.json is an input of this command\n")
+    assert (folder / "result.json").read_bytes() == before
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_no_file_stays_what_it_is(folder, tmp_path):
+    page = (folder / "page.html").read_text()
+    again = ("report", folder / "result.json", ROOT / CASE, "-o")
+    assert stepcast(*again, "-").stdout == page
+    pipe, link, file = tmp_path / "pipe", tmp_path / "link", tmp_path / "file.html"
+    os.mkfifo(pipe)
+    with (tmp_path / "read").open("wb") as read:
+        reader = subprocess.Popen(["cat", pipe], stdout=read)
+        assert stepcast(*again, pipe, timeout=60).returncode == 0
+        assert reader.wait(timeout=20) == 0 and pipe.is_fifo()
+    assert (tmp_path / "read").read_text() == page
+    link.symlink_to(file)
+    file.write_text("before")
+    assert stepcast(*again, link).returncode == 0
+    assert link.is_symlink() and file.read_text() == page
+    assert sorted(tmp_path.iterdir()) == [file, link, pipe, tmp_path / "read"]
 
 
 @pytest.fixture
