@@ -78,7 +78,7 @@ std::optional<Interference> modelled(const LoweredCollective& collective, const 
   const double memory =
       memory_bytes_per_byte_sent * (sent_rate(collective, cluster) / *gpu.memory_bandwidth);
   return Interference{std::max(all / left, 1.0 + memory), 1.0 + memory,
-                      Interference::Basis::modelled};
+                      Interference::Basis::modelled, all / left};
 }
 
 /// How much longer a collective takes whose part inside the node takes `factor` times as long.
@@ -101,7 +101,7 @@ std::vector<Interference> interference_of(const Job& job, const InterferenceSett
     Interference its = seen.value_or(modelled(collective, job.cluster).value_or(Interference{}));
     if (settings.computation_factor || settings.communication_factor)
       its.basis = Interference::Basis::set;
-    its.computation = settings.computation_factor.value_or(its.computation);
+    if (settings.computation_factor) its.computation = its.waiting = *settings.computation_factor;
     its.communication = settings.communication_factor.value_or(its.communication);
     // What the model gives is of the collective's own rate already.
     if (seen || settings.communication_factor)
@@ -111,27 +111,43 @@ std::vector<Interference> interference_of(const Job& job, const InterferenceSett
   return all;
 }
 
-std::vector<double> time_factors(const Job& job, const Timeline& timeline) {
-  std::vector<double> factors(timeline.collectives.size(), 1.0);
-  if (job.interference.empty()) return factors;
+std::vector<Interference> slowed_at_first(const Job& job) {
+  std::vector<Interference> slowed;
+  for (std::size_t c = 0; c < job.program.collectives.size(); ++c) {
+    slowed.push_back(job.interference_of(c));
+    slowed.back().communication = 1.0;
+  }
+  return slowed;
+}
+
+std::vector<Interference> slowed_as_in(const Job& job, const Timeline& timeline) {
+  std::vector<Interference> slowed;
+  if (job.interference.empty()) return std::vector<Interference>(timeline.collectives.size());
   std::vector<Seconds> moving;
   for (const LoweredCollective& lowered : job.lowered)
     moving.push_back(moving_time(lowered, job.cluster));
   const std::vector<int> sizes = timeline.class_sizes();
-  std::vector<std::vector<double>> shares(factors.size(), std::vector<double>(sizes.size(), 0.0));
+  const std::size_t count = timeline.collectives.size();
+  std::vector<std::vector<double>> moves(count, std::vector<double>(sizes.size(), 0.0));
+  std::vector<std::vector<double>> beside = moves;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     const std::vector<Interval> busy = computing(job, timeline, i);
-    for (std::size_t c = 0; c < factors.size(); ++c) {
+    for (std::size_t c = 0; c < count; ++c) {
       const Timeline::CollectiveTimes& times = timeline.collectives[c];
       const Interval under_way{times.start, times.end[i]};
-      if (under_way.length() > Seconds{})
-        shares[c][i] = overlap(under_way, busy) / under_way.length() *
-                       std::min(1.0, moving[job.lowered_of[c]] / under_way.length());
+      if (under_way.length() <= Seconds{}) continue;
+      moves[c][i] = std::min(1.0, moving[job.lowered_of[c]] / under_way.length());
+      beside[c][i] = overlap(under_way, busy) / under_way.length() * moves[c][i];
     }
   }
-  for (std::size_t c = 0; c < factors.size(); ++c)
-    factors[c] += (job.interference_of(c).communication - 1.0) * mean_over_ranks(shares[c], sizes);
-  return factors;
+  for (std::size_t c = 0; c < count; ++c) {
+    Interference its = job.interference_of(c);
+    its.computation =
+        std::max(its.waiting, 1.0 + (its.computation - 1.0) * mean_over_ranks(moves[c], sizes));
+    its.communication = 1.0 + (its.communication - 1.0) * mean_over_ranks(beside[c], sizes);
+    slowed.push_back(its);
+  }
+  return slowed;
 }
 
 }  // namespace stepcast

@@ -14,8 +14,10 @@ namespace stepcast {
 [[nodiscard]] std::vector<Interference> interference_of(const Job& job,
                                                         const InterferenceSettings& settings);
 
-/// By collective of the program: what it takes in units of its time alone, when as much of it runs
-/// beside computation as in this timeline, averaged over ranks.
-[[nodiscard]] std::vector<double> time_factors(const Job& job, const Timeline& timeline);
+/// By collective of the program, in a first step: collectives take what they take alone.
+[[nodiscard]] std::vector<Interference> slowed_at_first(const Job& job);
+/// By collective of the program, when as much of it runs beside computation and moves bytes as in
+/// this timeline, whose collectives take what they take alone; both averaged over ranks.
+[[nodiscard]] std::vector<Interference> slowed_as_in(const Job& job, const Timeline& timeline);
 
 }  // namespace stepcast

@@ -16,6 +16,8 @@ struct Interference {
   double computation = 1.0;
   double communication = 1.0;
   enum class Basis { none, set, measured, modelled } basis = Basis::none;
+  /// What computation takes while no byte of the collective moves: never more than above.
+  double waiting = computation;
 };
 [[nodiscard]] const char* to_string(Interference::Basis basis);
 

@@ -136,7 +136,7 @@ class Execution final : public Sink {
         host_(ranks_),
         has_host_(job.program.issue() > Seconds{}),
         warm_ups_left_(job.warm_ups()),
-        time_factors_(job.program.collectives.size(), 1.0),
+        slowed_(slowed_at_first(job)),
         done_(job.program.collectives.size()) {
     for (const BytesPerSecond bandwidth : job.cluster.bandwidths()) network_.add_link(bandwidth);
     for (const LoweredCollective& lowered : job.lowered)
@@ -177,7 +177,7 @@ class Execution final : public Sink {
       return;
     }
     if (tag == step_tag) {
-      time_factors_ = time_factors(job_, timeline_);
+      slowed_ = slowed_as_in(job_, timeline_);
       begin_step();
       return;
     }
@@ -352,9 +352,9 @@ class Execution final : public Sink {
     const LoweredCollective& collective = job_.collective(current_);
     plan(job_.lowered_of[current_]);
     running_ = std::make_unique<RunningCollective>(*plan_, collective.work_per_byte,
-                                                   time_factors_[current_], network_);
-    network_.at(time_factors_[current_] * collective.launch, launch_tag);
-    const double slowed = job_.interference_of(current_).computation;
+                                                   slowed_[current_].communication, network_);
+    network_.at(slowed_[current_].communication * collective.launch, launch_tag);
+    const double slowed = slowed_[current_].computation;
     for (std::size_t rank = 0; rank < ranks_; ++rank) slow_computation(rank, slowed);
   }
 
@@ -469,7 +469,7 @@ class Execution final : public Sink {
   bool has_host_ = false;
   std::vector<std::vector<Seconds>> local_passes_;  ///< by segment: ends of its passes by rank
   int warm_ups_left_;
-  std::vector<double> time_factors_;      ///< by collective, as the step before found
+  std::vector<Interference> slowed_;      ///< by collective, as the step before found
   Seconds origin_;                        ///< when the step began
   std::size_t ranks_done_ = 0;            ///< with the step
   std::vector<std::vector<bool>> done_;   ///< [collective][rank]

@@ -60,7 +60,7 @@ class Walk {
         done_after_start_(done_after_start),
         classes_(classes_of(job, done_after_start)),
         ranks_(classes_.first_rank.size()),
-        time_factors_(job.program.collectives.size(), 1.0),
+        slowed_(slowed_at_first(job)),
         compute_(ranks_),
         communication_(ranks_),
         host_(ranks_),
@@ -75,7 +75,7 @@ class Walk {
   Timeline run() {
     pass();
     for (int i = 0; i < job_.warm_ups(); ++i) {
-      time_factors_ = time_factors(job_, timeline_);
+      slowed_ = slowed_as_in(job_, timeline_);
       // The next step begins on all ranks when the last has ended this one; hosts are ahead.
       const Seconds begin = latest(compute_);
       compute_.assign(ranks_, Seconds{});
@@ -186,9 +186,9 @@ class Walk {
       times.start = std::max({times.start, compute_[rank], communication_[rank]});
     const std::vector<Seconds>& done = done_after_start_[job_.lowered_of[index]];
     for (const std::size_t rank : classes_.first_rank)
-      times.end.push_back(times.start + time_factors_[index] * done[rank]);
+      times.end.push_back(times.start + slowed_[index].communication * done[rank]);
     communication_ = times.end;
-    const double computation = job_.interference_of(index).computation;
+    const double computation = slowed_[index].computation;
     // Those that have ended everywhere are of no interest any more.
     while (!under_way_.empty() && first_of(compute_) >= end_of(under_way_.front()))
       under_way_.erase(under_way_.begin());
@@ -206,7 +206,7 @@ class Walk {
   const std::vector<std::vector<Seconds>>& done_after_start_;  ///< by lowered collective, by rank
   RankClasses classes_;
   std::size_t ranks_;                 ///< one of each class
-  std::vector<double> time_factors_;  ///< by collective
+  std::vector<Interference> slowed_;  ///< by collective
   std::vector<UnderWay> under_way_;   ///< in the order of their start
   std::vector<Seconds> compute_;      ///< by rank: when its compute stream is free
   std::vector<Seconds> communication_;

@@ -128,6 +128,7 @@ Fabric read_fabric(const JsonView& json, int nodes, int nics) {
   if (const auto seed = json.find("ecmp_seed"))
     fabric.ecmp_seed = static_cast<std::uint64_t>(seed->integer(0, std::int64_t{1} << 53));
   if (kind == "switch") {
+    if (ecmp) json.at("load_balancing").fail("needs a fabric with uplinks: fat_tree or rail");
     json.allow_only({"kind", "node_pair_bandwidth_Bps", "source"});
   } else if (kind == "rail") {
     json.allow_only({"kind", "nodes_per_group", "oversubscription", "uplinks", "load_balancing",

@@ -164,6 +164,23 @@ TEST(Interference, IsModelledFromTheShareOfTheGpuThatNcclTakes) {
   EXPECT_EQ(interference_of(job, {}).front().basis, Interference::Basis::none);
 }
 
+TEST(Interference, TakesFromComputationWhatTheBytesTakeHoweverSlowTheNetworkIs) {
+  // 1 MB sent is 2.5 MB through 10 GB/s of memory: a quarter of a millisecond.
+  for (const double network : {1e9, 0.25e9})
+    for (const double alpha : {0.0, 0.5 * ms}) {
+      Platform platform = ideal_platform(network, alpha);
+      platform.gpu.multiprocessors = 1 << 30;  // a thread block of them is nothing
+      platform.gpu.memory_bandwidth = BytesPerSecond{10e9};
+      Program program;
+      program.collectives.assign(1, {1'000'000, {}});
+      program.segments = {{1, {Launch{0}, span(50 * ms, 0.0), Wait{0}}}};
+      Job job = make_job(std::move(program), ring_settings(1, infinite_chunk),
+                         Cluster(platform, nullptr, 2, "test"));
+      job.interference = interference_of(job, {});
+      expect_step(job, 50.25 * ms);
+    }
+}
+
 TEST(Interference, IsMeasuredWhereTheCalibrationHasIt) {
   Calibration calibration;
   for (const auto& [channels, factor] : {std::pair{8, 1.2}, {8, 1.4}, {8, 1.3}, {32, 2.0}})
