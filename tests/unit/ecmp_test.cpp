@@ -295,6 +295,8 @@ TEST(Ecmp, SaysWhatIsWrong) {
   const auto error = [](const std::string& fabric) {
     return input_error([&] { static_cast<void>(on_fabric(fabric)); });
   };
+  EXPECT_EQ(error(R"({"kind": "switch", "load_balancing": "ecmp"})"),
+            "p.json:/fabric/load_balancing: needs a fabric with uplinks: fat_tree or rail");
   EXPECT_EQ(error(R"({"kind": "rail", "nodes_per_group": 4, "oversubscription": 1, "uplinks": 0})"),
             "p.json:/fabric/uplinks: must be a whole number in [1, 1024], got 0");
   EXPECT_EQ(error(R"({"kind": "fat_tree", "load_balancing": "ecmp", "levels": [
