@@ -438,10 +438,10 @@ def changes_in(text):
 
 def test_answer_says_where_the_efficiency_falls():
     text = answer_of("--threshold", "0.98")
-    assert "\n  the efficiency falls under 98 % at 16 GPUs (97.4 %; 98.8 % at 8)\n" in text
+    assert "\n  the efficiency falls under 98 % at 16 GPUs (97.5 %; 98.9 % at 8)\n" in text
     assert "at cluster.gpus = 16: " in text
     text = answer_of()
-    assert "\n  the efficiency stays above 75 %: at least 96.9 %, at 32 GPUs of up to 32\n" in text
+    assert "\n  the efficiency stays above 75 %: at least 97.0 %, at 32 GPUs of up to 32\n" in text
     text = answer_of("--set", "vary.training.sync=[\"ddp\",\"flat\"]", "--threshold", "0.95")
     assert "\n  training.sync = ddp: the efficiency stays above 95 %" in text
     assert "\n  training.sync = flat: the efficiency falls under 95 % at " in text
