@@ -67,6 +67,16 @@ inline Seconds duration_of(const Timeline& timeline, std::size_t collective = 0)
   return times.last_end() - times.start;
 }
 
+/// Of so many random cases those that run: under AddressSanitizer, which takes ten times as long, a
+/// third of them.
+constexpr int random_cases(int all) {
+#ifdef __SANITIZE_ADDRESS__
+  return (all + 2) / 3;
+#else
+  return all;
+#endif
+}
+
 /// Seeded, so that a failure can be met again.
 class Random {
  public:

@@ -51,7 +51,7 @@ std::vector<double> figures(const Point& point) {
 
 TEST(Step, SplitAddsUpToTheStepOverRandomScenarios) {
   Random random(42);
-  for (int trial = 0; trial < 80; ++trial) {
+  for (int trial = 0; trial < random_cases(80); ++trial) {
     const Point point = random_point(random);
     const std::vector<double> found = figures(point);
     ASSERT_EQ(found.size(), 10u);
