@@ -13,6 +13,21 @@
 #include "base/error.hpp"
 
 namespace stepcast {
+namespace {
+
+/// Calls `some`, with how much is done, until all is; false when it has no more.
+template <class Some>
+bool repeat(std::size_t size, Some some) {
+  for (std::size_t done = 0; done < size;) {
+    const ssize_t count = some(done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return false;
+    done += static_cast<std::size_t>(count);
+  }
+  return true;
+}
+
+}  // namespace
 
 std::array<int, 2> open_pipe() {
   std::array<int, 2> ends{};
@@ -41,16 +56,14 @@ int wait_for(pid_t child) {
   return status;
 }
 
+bool read_all(int file, void* data, std::size_t size) {
+  char* bytes = static_cast<char*>(data);
+  return repeat(size, [&](std::size_t done) { return ::read(file, bytes + done, size - done); });
+}
+
 bool write_all(int file, const void* data, std::size_t size) {
   const char* bytes = static_cast<const char*>(data);
-  while (size > 0) {
-    const ssize_t count = ::write(file, bytes, size);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return false;
-    bytes += count;
-    size -= static_cast<std::size_t>(count);
-  }
-  return true;
+  return repeat(size, [&](std::size_t done) { return ::write(file, bytes + done, size - done); });
 }
 
 }  // namespace stepcast

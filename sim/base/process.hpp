@@ -14,6 +14,8 @@ namespace stepcast {
 [[nodiscard]] pid_t fork_child();
 /// The status of waitpid.
 int wait_for(pid_t child);
+/// False where there is less.
+bool read_all(int file, void* data, std::size_t size);
 /// False where nobody reads any more.
 bool write_all(int file, const void* data, std::size_t size);
 

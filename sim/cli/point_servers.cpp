@@ -14,18 +14,6 @@
 namespace stepcast {
 namespace {
 
-bool read_all(int file, void* data, std::size_t size) {
-  char* bytes = static_cast<char*>(data);
-  while (size > 0) {
-    const ssize_t count = ::read(file, bytes, size);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return false;
-    bytes += count;
-    size -= static_cast<std::size_t>(count);
-  }
-  return true;
-}
-
 /// An answer: how long its text is, Outcome::Kind, the text.
 using Length = std::uint64_t;
 constexpr std::size_t head_size = sizeof(Length) + 1;

@@ -1,7 +1,6 @@
 // Each distinct collective on the longest path where that is exact, on SimGrid where links are
 // shared unevenly; then all ranks walk through the program.
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <optional>
 #include <string>
@@ -25,17 +24,10 @@ Job bare_job(const LoweredCollective& collective, const Cluster& cluster) {
       {0}};
 }
 
-/// In a child: the times as they are in memory.
+/// In a child.
 std::string simulate_one(const LoweredCollective& collective, const Cluster& cluster) {
-  const Timeline timeline = simulate_with_simgrid(bare_job(collective, cluster));
-  const std::vector<Seconds>& end = timeline.collectives.front().end;
-  return {reinterpret_cast<const char*>(end.data()), end.size() * sizeof(Seconds)};
-}
-
-std::vector<Seconds> times_in(const std::string& text) {
-  std::vector<Seconds> times(text.size() / sizeof(Seconds));
-  std::memcpy(times.data(), text.data(), text.size());
-  return times;
+  return text_of_values(
+      simulate_with_simgrid(bare_job(collective, cluster)).collectives.front().end);
 }
 
 }  // namespace
@@ -79,7 +71,7 @@ std::vector<std::vector<Seconds>> done_on_simgrid(
   };
   const auto simulated = [&](std::size_t index, const Outcome& outcome) {
     if (outcome.kind == Outcome::Kind::done) {
-      std::vector<Seconds>& times = done[keys[index]] = times_in(outcome.text);
+      std::vector<Seconds>& times = done[keys[index]] = values_in<Seconds>(outcome.text);
       finished.add(keys[index], times);
     } else if (index < problem_of) {
       problem = outcome.text;
@@ -99,21 +91,29 @@ std::vector<std::vector<Seconds>> done_on_simgrid(
   return by_collective;
 }
 
-Simulation simulate(const Job& job) {
-  std::vector<std::vector<Seconds>> done(job.lowered.size());
+DoneTimes done_times(const std::vector<const LoweredCollective*>& collectives,
+                     const Cluster& cluster) {
+  std::vector<std::vector<Seconds>> done(collectives.size());
   std::vector<std::size_t> shared;
   std::vector<const LoweredCollective*> on_simgrid;
-  for (std::size_t i = 0; i < job.lowered.size(); ++i) {
+  for (std::size_t i = 0; i < collectives.size(); ++i) {
     try {
-      done[i] = done_analytically(job.lowered[i], job.cluster);
-    } catch (const SimulationError&) {
+      done[i] = done_analytically(*collectives[i], cluster);
+    } catch (const SimulationError&) {  // links are shared unevenly
       shared.push_back(i);
-      on_simgrid.push_back(&job.lowered[i]);
+      on_simgrid.push_back(collectives[i]);
     }
   }
-  std::vector<std::vector<Seconds>> found = done_on_simgrid(on_simgrid, job.cluster);
+  std::vector<std::vector<Seconds>> found = done_on_simgrid(on_simgrid, cluster);
   for (std::size_t i = 0; i < shared.size(); ++i) done[shared[i]] = std::move(found[i]);
-  return {walk(job, done), !shared.empty()};
+  return {std::move(done), !shared.empty()};
+}
+
+Simulation simulate(const Job& job) {
+  std::vector<const LoweredCollective*> collectives;
+  for (const LoweredCollective& lowered : job.lowered) collectives.push_back(&lowered);
+  const DoneTimes done = done_times(collectives, job.cluster);
+  return {walk(job, done.by_collective), done.used_simgrid};
 }
 
 }  // namespace stepcast

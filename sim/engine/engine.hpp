@@ -26,6 +26,14 @@ namespace stepcast {
 [[nodiscard]] std::vector<std::vector<Seconds>> done_on_simgrid(
     const std::vector<const LoweredCollective*>& collectives, const Cluster& cluster);
 
+struct DoneTimes {
+  std::vector<std::vector<Seconds>> by_collective;  ///< then by rank
+  bool used_simgrid = false;
+};
+/// The same on the longest path where that is exact, else on SimGrid.
+[[nodiscard]] DoneTimes done_times(const std::vector<const LoweredCollective*>& collectives,
+                                   const Cluster& cluster);
+
 struct Simulation {
   Timeline timeline;
   bool used_simgrid = false;

@@ -202,15 +202,10 @@ std::vector<Outcome> run_isolated(std::size_t count, int workers,
 }
 
 std::vector<double> isolated_numbers(const std::function<std::vector<double>()>& work) {
-  const Outcome outcome = run_isolated(1, 1, [&](std::size_t) {
-                            const std::vector<double> numbers = work();
-                            return std::string(reinterpret_cast<const char*>(numbers.data()),
-                                               numbers.size() * sizeof(double));
-                          }).front();
+  const Outcome outcome =
+      run_isolated(1, 1, [&](std::size_t) { return text_of_values(work()); }).front();
   if (outcome.kind != Outcome::Kind::done) throw SimulationError(outcome.text);
-  std::vector<double> numbers(outcome.text.size() / sizeof(double));
-  std::memcpy(numbers.data(), outcome.text.data(), outcome.text.size());
-  return numbers;
+  return values_in<double>(outcome.text);
 }
 
 }  // namespace stepcast

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 #include <functional>
 #include <optional>
 #include <string>
@@ -40,6 +41,18 @@ void run_isolated(const std::function<std::optional<std::size_t>()>& next, Worke
 /// The outcomes of work(0) ... work(count - 1), in order whatever `workers` is.
 [[nodiscard]] std::vector<Outcome> run_isolated(
     std::size_t count, int workers, const std::function<std::string(std::size_t)>& work);
+
+/// Values as they are in memory, bit by bit, for the answer of a child.
+template <class Value>
+[[nodiscard]] std::string text_of_values(const std::vector<Value>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(Value)};
+}
+template <class Value>
+[[nodiscard]] std::vector<Value> values_in(const std::string& text) {
+  std::vector<Value> values(text.size() / sizeof(Value));
+  std::memcpy(values.data(), text.data(), text.size());
+  return values;
+}
 
 /// Numbers that one child finds, bit by bit. Throws SimulationError with what went wrong in it.
 [[nodiscard]] std::vector<double> isolated_numbers(

@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/error.hpp"
 #include "engine/engine.hpp"
-#include "engine/isolate.hpp"
 
 namespace stepcast {
 namespace {
@@ -49,12 +47,7 @@ bool are_alike(const Platform& a, const Platform& b) {
 
 /// From the start to the end on the last rank.
 double time_of(const LoweredCollective& collective, const Cluster& cluster) {
-  std::vector<Seconds> done;
-  try {
-    done = done_analytically(collective, cluster);
-  } catch (const SimulationError&) {  // links are shared unevenly
-    done = done_on_simgrid({&collective}, cluster).front();
-  }
+  const std::vector<Seconds> done = done_times({&collective}, cluster).by_collective.front();
   return std::max_element(done.begin(), done.end())->value();
 }
 
